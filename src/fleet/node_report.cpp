@@ -35,6 +35,7 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "version"sv, &NodeReport::version },
     std::pair{ "nginx"sv, &NodeReport::nginx },
     std::pair{ "uptime_us"sv, &NodeReport::uptime_us },
+    std::pair{ "configured_us"sv, &NodeReport::configured_us },
     std::pair{ "process"sv, &NodeReport::process },
     std::pair{ "replaces"sv, &NodeReport::replaces },
     std::pair{ "ended"sv, &NodeReport::ended },

@@ -79,10 +79,11 @@ struct NodeReport {
     std::string version;
     std::string nginx;
     std::uint64_t uptime_us = 0;
-    std::uint64_t process = 0;   // id of its master process
-    std::uint64_t replaces = 0;  // that of the process whose program it replaces; 0: none
-    std::uint64_t ended = 0;     // 1: the node has ended; added by lua/fleet_leave.lua
-    std::uint64_t passed = 0;    // requests, in any zones
+    std::uint64_t configured_us = 0;  // since it loaded its configuration; 0: an older version
+    std::uint64_t process = 0;        // id of its master process
+    std::uint64_t replaces = 0;       // that of the process whose program it replaces; 0: none
+    std::uint64_t ended = 0;          // 1: the node has ended; added by lua/fleet_leave.lua
+    std::uint64_t passed = 0;         // requests, in any zones
     std::uint64_t refused = 0;
     std::uint64_t undecided = 0;      // of those that passed: let in by ratelimit_fail_mode open
     std::uint64_t zones_omitted = 0;  // beyond `most_zones`

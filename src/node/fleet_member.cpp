@@ -53,6 +53,7 @@ void FleetMember::load(ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
     fleet.follow(storage());
+    configured_at_ = node_clock.monotonic();
     replaces_ = ngx_inherited != 0 ? static_cast<std::uint64_t>(ngx_parent) : 0;
     if (fleet.loaded()) {
         return;
@@ -119,9 +120,12 @@ fleet::NodeReport FleetMember::report() const
     report.process =
         static_cast<std::uint64_t>(ngx_process == NGX_PROCESS_WORKER ? ngx_parent : ngx_pid);
     report.replaces = replaces_;
-    const microseconds uptime =
-        node_clock.monotonic() - microseconds{ shared().shared().started_us };
-    report.uptime_us = static_cast<std::uint64_t>(std::max<std::int64_t>(uptime.count(), 0));
+    const auto age = [](microseconds since, std::int64_t least) {
+        return static_cast<std::uint64_t>(
+            std::max((node_clock.monotonic() - since).count(), least));
+    };
+    report.uptime_us = age(microseconds{ shared().shared().started_us }, 0);
+    report.configured_us = age(configured_at_, 1);
     return report;
 }
 

@@ -72,7 +72,8 @@ private:
     RedisBlock* redis_ = nullptr;
     std::optional<fleet::FleetKeys> keys_;
     redis::ScriptId sync_script_{};
-    std::uint64_t replaces_ = 0;  // fleet::NodeReport::replaces
+    std::uint64_t replaces_ = 0;                    // fleet::NodeReport::replaces
+    std::chrono::microseconds configured_at_{ 0 };  // monotonic
     fleet::ApiScripts scripts_;
     std::function<fleet::NodeReport()> figures_;
     std::unique_ptr<fleet::Session> session_;

@@ -55,6 +55,7 @@ export class FleetMock {
         const nodes = this.nodes.map(node => {
             const heard = node.heard ?? this.as_of - 0.4;
             return { name: node.name, id: node.id, version: node.version, nginx: node.nginx, heard,
+                configured: node.loaded ? this.as_of - node.loaded : null,
                 live: this.as_of - heard <= 5, self: node.name === world.nodes[0], uptime: this.as_of - node.started,
                 passed: totals.reduce((all, { passed }) => all + passed, 0),
                 refused: totals.reduce((all, { refused }) => all + refused, 0),

@@ -74,6 +74,27 @@ test('the chart marks when a limit that is in force was set, and says which', ()
     assert.match(await here(), /refused; set then: search is 5r\/s$/);
 }));
 
+test('the page says when the configuration was loaded last, and what was refused before and after', () => onFleet(async (page, mock) => {
+    assert.equal(await text(page, '#fleet-chart-loaded'), '');
+    const { fleet } = mock.world;
+    fleet.node('edge-lon-01').loaded = mock.world.time - 660;
+    fleet.node('edge-mad-01').loaded = mock.world.time - 700;
+    await until('the load', async () => /^Configuration loaded last at \d\d:\d\d:\d\d to \d\d:\d\d:\d\d on edge-lon-01, edge-mad-01: refused 15\/s before, \d\.\dk\/s after\.$/
+        .test(await text(page, '#fleet-chart-loaded')));
+    await until('its marks', async () => await page.locator('#fleet-chart .mark').count() === 2);
+    await page.locator('#fleet-chart .chart').focus();
+    await page.keyboard.press('End');
+    const here = () => text(page, '#fleet-chart-text');
+    for (let steps = 0; steps < 200 && !/loaded then/.test(await here()); steps += 1) {
+        await page.keyboard.press('ArrowLeft');
+    }
+    assert.match(await here(), /refused; configuration loaded then on edge-(?:lon|mad)-01/);
+    await page.getByRole('group', { name: 'Time that the chart of the fleet shows' }).getByRole('button', { name: '2 days' }).click();
+    await until('starts, too', async () => await page.locator('#fleet-chart .mark').count() === 7);
+    assert.deepEqual(await axe(page), []);
+    assert.deepEqual(await overflowing(page), []);
+}));
+
 test('nodes of an older version have no history: the chart has what the page saw', () => onFleet(async (page, mock) => {
     const { fleet } = mock.world;
     const json = fleet.json.bind(fleet);

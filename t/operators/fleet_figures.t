@@ -33,9 +33,16 @@ subtest 'an hour, six hours and two days of all nodes are kept over a reload' =>
     my $shown = fleet_where($nodes[0], 'all requests', sub { $all->($_[0], 8) });
     is_deeply [map { $_->{step} } $histories->($shown)], [60, 300, 1800];
     is $_->{start} % $_->{step}, 0, 'steps of the clock' for $histories->($shown);
-    $_->reload for @nodes;
+    my ($before) = grep { $_->{name} eq 'edge-1' } @{ fleet_where($nodes[0], 'an age', sub { !grep { $_->{uptime} < 2 } @{ $_[0]{nodes} } })->{nodes} };
+    cmp_ok abs($before->{uptime} - $before->{configured}), '<=', 1, 'its configuration is of its start';
+    $nodes[0]->reload;
     $nodes[0]->status('/?k=a');
-    ok fleet_where($nodes[1], 'nine requests', sub { $all->($_[0], 9) }), 'after a reload';
+    my $after = fleet_where($nodes[1], 'nine requests, and a new configuration', sub {
+        my ($reloaded) = grep { $_->{name} eq 'edge-1' } @{ $_[0]{nodes} };
+        return $all->($_[0], 9) && $reloaded->{configured} < $reloaded->{uptime};
+    });
+    my ($other) = grep { $_->{name} eq 'edge-2' } @{ $after->{nodes} };
+    cmp_ok abs($other->{uptime} - $other->{configured}), '<=', 1, 'the other node has not loaded it again';
 };
 
 subtest 'what a limit on trial would refuse is summed over the nodes' => sub {

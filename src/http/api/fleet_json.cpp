@@ -55,6 +55,8 @@ void write_summary(
         .end_object();
 }
 
+constexpr std::uint64_t us_per_second = 1'000'000;
+
 void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view self)
 {
     json.begin_object()
@@ -64,8 +66,13 @@ void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view s
         .flag("live", node.live)
         .text("version", node.report.version)
         .text("nginx", node.report.nginx)
-        .number("uptime", node.report.uptime_us / 1'000'000)
-        .number("passed", node.report.passed)
+        .number("uptime", node.report.uptime_us / us_per_second);
+    if (node.report.configured_us == 0) {
+        json.null("configured");
+    } else {
+        json.number("configured", node.report.configured_us / us_per_second);
+    }
+    json.number("passed", node.report.passed)
         .number("refused", node.report.refused)
         .number("undecided", node.report.undecided)
         .seconds("heard", static_cast<double>(node.heard_us) / us_a_second)

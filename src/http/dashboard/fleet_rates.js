@@ -11,6 +11,9 @@ const FLEET_RANGES = [
 const SECONDS_OF_STEP = 15;  // that a step must have before its rate is shown
 const SECONDS_OF_REPORT = 3600;
 const MOST_NODES_NAMED = 5;
+const SECONDS_OF_STARTING = 10;  // between the start of nginx and its configuration
+const SECONDS_OF_DEPLOY = 600;
+const STEPS_BESIDE = 5;  // of the chart, before and after a deploy
 
 const RATES = ['passed', 'refused', 'undecided', 'would_refuse'];  // the third of nodes alone, the last of zones alone
 const nothing = () => Object.fromEntries(RATES.map(name => [name, 0]));
@@ -90,6 +93,39 @@ class FleetRates {
     }
 }
 
+// "edge-1, edge-2 and 3 more"
+const someNames = (nodes, text = ({ name }) => visible(name)) => nodes.slice(0, MOST_NODES_NAMED).map(text).join(', ')
+    + (nodes.length > MOST_NODES_NAMED ? ` and ${whole(nodes.length - MOST_NODES_NAMED)} more` : '');
+
+// When the nodes that live were started and loaded the configuration that they have.
+const momentsOf = (nodes, until) => nodes.filter(({ live }) => live).flatMap(({ name, uptime, configured }) =>
+    [{ kind: 'started', name, at: until - uptime }, ...typeof configured === 'number' && uptime - configured > SECONDS_OF_STARTING
+        ? [{ kind: 'loaded', name, at: until - configured }] : []]);
+
+// The mean of what was refused a second in intervals.
+function refusedIn(intervals) {
+    const seconds = intervals.reduce((sum, { from, to }) => sum + to - from, 0);
+    return seconds > 0 ? intervals.reduce((sum, { from, to, rates }) => sum + (to - from) * (rates.rejected ?? 0), 0) / seconds : null;
+}
+
+// What was refused before and after nodes loaded their configuration last, each of them within SECONDS_OF_DEPLOY of another: in
+// the steps of the chart next to it.
+function loadedText(moments, intervals, until) {
+    const loads = moments.filter(({ kind }) => kind === 'loaded').sort((a, b) => b.at - a.at);
+    const gap = loads.findIndex(({ at }, i) => i > 0 && loads[i - 1].at - at > SECONDS_OF_DEPLOY);
+    const last = gap < 0 ? loads : loads.slice(0, gap);
+    const known = intervals.filter(({ rates }) => rates);
+    if (last.length === 0 || known.length === 0 || last.at(-1).at < known[0].from) {
+        return '';
+    }
+    const [begin, end] = [last.at(-1).at, last[0].at];
+    const before = refusedIn(known.filter(({ to }) => to <= begin).slice(-STEPS_BESIDE));
+    const after = refusedIn(known.filter(({ from }) => from >= end).slice(0, STEPS_BESIDE));
+    const at = [begin, end].map(time => moment(time, until));
+    return `Configuration loaded last at ${at[0]}${end - begin < 1 ? '' : ` to ${at[1]}`} on ${someNames(last)}: refused ${perSecond(before)} before, `
+        + `${after === null ? 'not known yet' : perSecond(after)} after.`;
+}
+
 // The chart of the fleet: steps that the nodes remember, and what this page saw itself.
 class FleetChart {
     range = FLEET_RANGES[1];
@@ -106,14 +142,13 @@ class FleetChart {
 
     // `data`: of /fleet; a node of an older version has no history.
     show({ history, longer_history: longer = [], nodes, fleet: { as_of: until } }, rates) {
-        Object.assign(this, { rates, until, nodes, scales: new Map([history, ...longer].filter(Boolean).map(scale => [scale.step, scale])) });
+        Object.assign(this, { rates, until, moments: momentsOf(nodes, until), nodes, scales: new Map([history, ...longer].filter(Boolean).map(scale => [scale.step, scale])) });
         this.#draw();
     }
 
     // `changes`: overrides in force, each with the time at which it was set.
     mark(changes) {
         this.changes = changes.filter(({ at }) => at);
-        this.chart.marks = this.changes.map(({ at }) => at);
         this.#draw();
     }
 
@@ -127,8 +162,10 @@ class FleetChart {
             .filter(({ from, to }) => to - from >= SECONDS_OF_STEP);
         const known = joined(past, this.rates.intervals, this.range.live, this.until, this.range.seconds);
         this.choice.show(this.range);
+        this.chart.marks = [...this.changes, ...this.moments].map(({ at }) => at);
         this.chart.show(known, this.until, this.range.seconds,
             `Chart of all nodes: requests passed and refused in the last ${this.range.words}`);
+        say(byId('fleet-chart-loaded'), loadedText(this.moments, known, this.until));
         say(byId('fleet-chart-since'), this.range.seconds > SECONDS_OF_REPORT ? this.#sinceText() : '');
         this.#say(this.chart.at);
     }
@@ -137,17 +174,20 @@ class FleetChart {
     #sinceText() {
         const { until, range: { seconds } } = this;
         const begun = this.nodes.filter(({ uptime }) => uptime < seconds).sort((a, b) => a.uptime - b.uptime);
-        const names = begun.slice(0, MOST_NODES_NAMED).map(({ name, uptime }) => `${visible(name)} at ${moment(until - uptime, until)}`);
-        const more = begun.length - names.length;
+        const names = someNames(begun, ({ name, uptime }) => `${visible(name)} at ${moment(until - uptime, until)}`);
         return `Of a node that ended more than an hour ago, or was started again, this has nothing from before.${begun.length === 0 ? ''
-            : ` Started since: ${names.join(', ')}${more > 0 ? `, and ${whole(more)} more` : ''}.`}`;
+            : ` Started since: ${names}.`}`;
     }
 
-    // "; set then: 198.51.100.7 in per_ip is blocked", of the changes in an interval.
+    // "; set then: 198.51.100.7 in per_ip is blocked; configuration loaded then on edge-1", of an interval.
     #changedIn({ from, to }) {
+        const then = kind => this.moments.filter(moment => moment.kind === kind && from < moment.at && moment.at <= to);
+        const [loaded, started] = ['loaded', 'started'].map(then);
+        const ofNodes = (loaded.length === 0 ? '' : `; configuration loaded then on ${someNames(loaded)}`)
+            + (started.length === 0 ? '' : `; started then: ${someNames(started)}`);
         const texts = this.changes.filter(({ at }) => from < at && at <= to)
             .map(item => `${item.key === null ? visible(item.zone) : `${middleCut(visible(item.key), 60)} in ${visible(item.zone)}`} is ${overrideText(item)}`);
-        return texts.length === 0 ? '' : `; set then: ${texts.slice(0, 3).join(', ')}${texts.length > 3 ? `, and ${texts.length - 3} more` : ''}`;
+        return (texts.length === 0 ? '' : `; set then: ${texts.slice(0, 3).join(', ')}${texts.length > 3 ? `, and ${texts.length - 3} more` : ''}`) + ofNodes;
     }
 
     #moment(time) {
