@@ -20,10 +20,10 @@ sub watch {
     return Ratelimit::Prometheus->new(target => $node->port, path => '/ops/metrics', rules => $rules);
 }
 
-# The alerts as they are shipped, but without the time that a condition has to last.
-sub immediate_alerts {
-    my $file = "$scratch/immediate.yml";
-    write_file($file, $alerts =~ s/^(\s+for:) \w+$/$1 0s/gmr);
+# The alerts as they are shipped, but with a short time that a condition has to last.
+sub quick_alerts {
+    my $file = "$scratch/quick.yml";
+    write_file($file, $alerts =~ s/^(\s+for:) \w+$/$1 3s/gmr);
     return $file;
 }
 
@@ -46,18 +46,18 @@ sub queries {
 subtest 'each alert fires on its condition, in time, and not on a healthy node' => sub {
     my ($good, $output) = rule_tests($alerts);
     ok $good, 'promtool\'s tests of the alerts pass' or diag $output;
-    my @parts = split /(?=^ +- alert: )/m, $alerts;
-    is scalar(@parts), 15, 'all alerts are found';
+    my @parts = split /(?=^ +- (?:alert|record): )/m, $alerts;
+    is scalar(@parts), 13, 'all rules are found';
     for my $i (1 .. $#parts) {
-        my ($name) = $parts[$i] =~ /alert: (\w+)/;
+        my ($name) = $parts[$i] =~ /(?:alert|record): (\S+)/;
         my $with = sub { return join '', @parts[0 .. $i - 1], $_[0], @parts[$i + 1 .. $#parts] };
         my @comparisons = $parts[$i] =~ /^ .*?( (?:>|==) [\d.]+)$/gm;
-        cmp_ok scalar(@comparisons), '>=', 1, "$name has a threshold";
+        cmp_ok scalar(@comparisons), '>=', 1, "$name has a threshold" if $parts[$i] !~ /expr:.*\(ratelimit:redis_fails\)/;
         for my $comparison (@comparisons) {
             ok !(rule_tests($with->($parts[$i] =~ s/\Q$comparison\E$/ > 1e9/mr)))[0], "the tests fail if$comparison can never be true";
             ok !(rule_tests($with->($parts[$i] =~ s/\Q$comparison\E$/ >= 0/mr)))[0], 'or is always true';
         }
-        ok !(rule_tests($with->($parts[$i] =~ s/for: \w+/for: 0s/r)))[0], 'the tests fail if it fires at once';
+        ok !(rule_tests($with->($parts[$i] =~ s/for: \w+/for: 0s/r)))[0], "the tests fail if $name fires at once" if $parts[$i] =~ /alert:/;
     }
 };
 
@@ -66,9 +66,8 @@ subtest 'every metric that the alerts and the dashboard use exists, and every ru
     my %exported = map { $_ => 1 } $node->get('/ops/metrics')->body =~ /^(ratelimit_\w+)/gm;
     my $prometheus = watch($node, "$top/doc/monitoring/alerts.yml");
     my @rules = $prometheus->rules;
-    is_deeply [map { $_->{name} } @rules], [qw(RatelimitRedisAway RatelimitBreakerOpen RatelimitRedisErrors
-        RatelimitFailOpen RatelimitFailClosed RatelimitRefusesMuch RatelimitNearLimit RatelimitTight RatelimitRedisSlow RatelimitZoneTooSmall
-        RatelimitFleetSmaller
+    is_deeply [map { $_->{name} } @rules], [qw(ratelimit:redis_fails ratelimit:without_redis RatelimitRedisFails
+        RatelimitRedisSlow RatelimitRefusesMuch RatelimitNearLimit RatelimitTight RatelimitZoneTooSmall RatelimitFleetSmaller
         RatelimitFleetAway RatelimitSettingsDiffer RatelimitOverridesLeftOut)];
     my %lists = map { $_->{name} => $_->{query}{query} } grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} };
     my %queries = ((map { $_->{name} => $_->{query} } @rules), %lists,
@@ -76,12 +75,12 @@ subtest 'every metric that the alerts and the dashboard use exists, and every ru
     cmp_ok scalar(keys %queries), '>', 25, 'queries are found';
     for my $who (sort keys %queries) {
         my @names = $queries{$who} =~ /\b(ratelimit_\w+)/g;
-        isnt "@names", '', "$who uses a metric";
+        isnt "@names", '', "$who uses a metric" if $queries{$who} !~ /\bratelimit:/;
         is "@{[ grep { !$exported{$_} } @names ]}", '', 'which the node exports';
     }
     wait_until('every rule is evaluated', sub { !grep { $_->{health} eq 'unknown' } $prometheus->rules }, 60);
     is_deeply [map { "$_->{name}: $_->{health}" } $prometheus->rules], [map { "$_->{name}: ok" } @rules];
-    is $_->{state}, 'inactive', "$_->{name} does not fire" for $prometheus->rules;
+    is $_->{state}, 'inactive', "$_->{name} does not fire" for grep { $_->{type} eq 'alerting' } $prometheus->rules;
 };
 
 subtest 'the dashboard shows all requests, also in a dry run' => sub {
@@ -148,24 +147,76 @@ subtest 'the dashboard\'s numbers are coloured by their own thresholds' => sub {
     is $colour->('Redis servers that answer', $_->[0]), $_->[1], "answers $_->[0]" for [0, 'red'], [1, 'green'];
 };
 
-subtest 'alerts fire while Redis is stopped, until it is back' => sub {
-    my $node = node(zone => 'rate=1000r/d', server => $api);
-    my $prometheus = watch($node, immediate_alerts());
-    wait_until('Prometheus has scraped', sub { $prometheus->query('ratelimit_build_info') }, 30);
-    is scalar(map { $prometheus->firing($_) } qw(RatelimitRedisAway RatelimitFailOpen)), 0;
-    $node->{redis}->stop('KILL');
-    my ($away) = wait_until('RatelimitRedisAway fires', sub { return ($prometheus->firing('RatelimitRedisAway'))[0] }, 30);
-    my ($instance, $server) = ('127.0.0.1:' . $node->port, $node->{redis}->addr);
-    is $away->{annotations}{summary}, "$instance has lost the rate limits' Redis main $server";
-    is $away->{annotations}{description}, "No worker of the node reaches $server of ratelimit_redis main: "
-        . 'ratelimit_fail_mode decides what is counted there.';
-    my $open = wait_until('RatelimitFailOpen fires', sub {
-        $node->status('/');
-        return ($prometheus->firing('RatelimitFailOpen'))[0];
-    }, 30);
-    is $open->{annotations}{summary}, "zone test of $instance lets in what it cannot count";
-    $node->{redis}->start;
-    ok wait_until('RatelimitRedisAway no longer fires', sub { !$prometheus->firing('RatelimitRedisAway') }, 30);
+# A fleet of three nodes: zones of one Redis with each fail mode, and a zone of another Redis.
+sub three_nodes {
+    my ($redis, $other) = @_;
+    my $zones = join '', map { "ratelimit_zone \$arg_k zone=$_ rate=1000r/d redis=main;" } qw(api login plans);
+    return map {
+        nginx(
+            http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 1s; connect_timeout 1s; }"
+                . "ratelimit_redis other { server @{[ $other->addr ]}; timeout 1s; connect_timeout 1s; }"
+                . "ratelimit_fleet node=edge-$_ redis=main; $zones ratelimit_zone \$arg_k zone=shop rate=1000r/d redis=other;",
+            server => "$api location /api { ratelimit zone=api; empty_gif; }"
+                . 'location /login { ratelimit zone=login; ratelimit_fail_mode closed; empty_gif; }'
+                . 'location /plans { ratelimit zone=plans; ratelimit_fail_mode local; empty_gif; }'
+                . 'location /shop { ratelimit zone=shop; empty_gif; }',
+        )
+    } 1 .. 3;
+}
+
+# One request of each zone, on each node.
+sub visit {
+    my (@nodes) = @_;
+    for my $node (@nodes) {
+        $node->status("$_?k=x") for qw(/api /login /plans /shop);
+    }
+    return;
+}
+
+for my $fault (qw(KILL STOP)) {
+    subtest "a Redis that gets SIG$fault is one alert for three nodes, with what becomes of the requests, until it is back" => sub {
+        my ($redis, $other) = (redis(), redis());
+        my @nodes = three_nodes($redis, $other);
+        my $prometheus = Ratelimit::Prometheus->new(
+            targets => [map { $_->port } @nodes], path => '/ops/metrics', rules => quick_alerts());
+        my $firing = sub { return join ' ', map { $_->{labels}{alertname} } $prometheus->firing };
+        wait_until('Redis is up at each node', sub { $prometheus->query('ratelimit_fleet_up == 1') == 3 }, 30);
+        visit(@nodes);
+        is $firing->(), '', 'none before';
+        $fault eq 'KILL' ? $redis->stop('KILL') : $redis->pause;
+        my $text;
+        wait_until('the alert and its whole text', sub {
+            visit(@nodes);
+            my ($alert) = $prometheus->firing;
+            $text = $alert ? join "\n", @{ $alert->{annotations} }{qw(summary description)} : '';
+            return 4 == grep { $text =~ $_ } qr/3 of 3/, qr/let in.*On 3 nodes/, qr/refused/, qr/alone/;
+        }, 60);
+        is $firing->(), 'RatelimitRedisFails', 'one alert';
+        like $text, qr/^Redis main fails 3 of 3 nodes of ratelimit\n/;
+        like $text, qr/\nServers that fail, and for how many nodes: \Q@{[ $redis->addr ]}\E \(3\)\. Requests a second/;
+        like $text, qr/ [\d.]+ of zone $_\./ for 'api are let in', 'login are refused', 'plans are counted by each node alone';
+        unlike $text, qr/zone shop/, 'a zone of another Redis is no part of it';
+        $fault eq 'KILL' ? $redis->start : $redis->resume;
+        wait_until('Redis is up at each node', sub { $prometheus->query('ratelimit_redis_up{redis="main"} == 1') == 3 }, 60);
+        wait_until('the alert ends', sub { visit(@nodes); return $firing->() eq '' }, 60);
+        visit(@nodes) for 1 .. 10;
+        is $firing->(), '', 'and no other begins';
+    };
+}
+
+subtest 'the alert of a smaller fleet names a node that ended by TERM' => sub {
+    my @servers = (redis(), redis());
+    my @nodes = three_nodes(@servers);
+    my $rules = read_file(quick_alerts()) =~ s/fleet_nodes\[5m\]\)\[1h:1m\]/fleet_nodes[3s])[1h:1s]/r;
+    write_file("$scratch/fleet.yml", $rules);
+    my $prometheus = Ratelimit::Prometheus->new(
+        targets => [map { $_->port } @nodes], path => '/ops/metrics', rules => "$scratch/fleet.yml");
+    wait_until('a fleet of three', sub { $prometheus->query('min_over_time(ratelimit_fleet_nodes[3s]) == 3') == 3 }, 60);
+    my $gone = '127.0.0.1:' . $nodes[1]->port;
+    $nodes[1]->stop('TERM');
+    my $alert = wait_until('the alert', sub { return ($prometheus->firing('RatelimitFleetSmaller'))[0] }, 60);
+    is $alert->{annotations}{description}, "$gone has no metrics any more. With nodes=auto, the others take their share.";
+    is_deeply [map { $_->{labels}{alertname} } $prometheus->firing], ['RatelimitFleetSmaller'], 'one alert';
 };
 
 finish();

@@ -179,7 +179,13 @@ void write_settings(MetricsText& text, const MainConf& conf)
         "1; the digest differs between nodes whose settings of a zone differ.");
     for (const ZoneConf& zone : conf.zones) {
         const std::string digest = settings_digest(zone);
-        text.sample({ { "zone", zone.zone.name }, { "digest", digest } }, std::uint64_t{ 1 });
+        std::string_view redis;  // empty: counted in this node's memory
+        if (zone.redis != nullptr) {
+            redis = zone.redis->name;
+        }
+        text.sample(
+            { { "zone", zone.zone.name }, { "redis", redis }, { "digest", digest } },
+            std::uint64_t{ 1 });
     }
 }
 

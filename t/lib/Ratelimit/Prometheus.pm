@@ -1,6 +1,6 @@
 package Ratelimit::Prometheus;
 
-# A private Prometheus that scrapes a node and evaluates rules once a second.
+# A private Prometheus that scrapes nodes and evaluates rules once a second.
 
 use strict;
 use warnings;
@@ -10,18 +10,19 @@ use JSON::PP qw(decode_json);
 use Ratelimit::Http qw(request);
 use Ratelimit::Process qw(free_port wait_until start_process stop_process temp_folder write_file);
 
-# Options: target (port), path (of the metrics), rules (a file of alerts).
+# Options: target (port) or targets (ports), path (of the metrics), rules (a file of alerts).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options, port => free_port(), folder => temp_folder()}, $class;
     my $folder = $self->{folder};
+    my $targets = join ', ', map { "'127.0.0.1:$_'" } @{ $self->{targets} // [$self->{target}] };
     write_file("$folder/prometheus.yml", <<"END");
 global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }
 rule_files: ['$self->{rules}']
 scrape_configs:
   - job_name: ratelimit
     metrics_path: $self->{path}
-    static_configs: [{ targets: ['127.0.0.1:$self->{target}'] }]
+    static_configs: [{ targets: [$targets] }]
 END
     $self->{pid} = start_process('prometheus', "$folder/prometheus.log", 'prometheus',
         "--config.file=$folder/prometheus.yml", "--storage.tsdb.path=$folder/data",
@@ -54,10 +55,10 @@ sub rules {
     return map { @{ $_->{rules} } } @{ $self->ask('rules')->{groups} };
 }
 
-# The firing alerts of that name.
+# The firing alerts; with a name, those of that name.
 sub firing {
     my ($self, $name) = @_;
-    return grep { $_->{labels}{alertname} eq $name && $_->{state} eq 'firing' } @{ $self->ask('alerts')->{alerts} };
+    return grep { $_->{labels}{alertname} eq ($name // $_->{labels}{alertname}) && $_->{state} eq 'firing' } @{ $self->ask('alerts')->{alerts} };
 }
 
 sub DESTROY {
