@@ -6,8 +6,8 @@
 -- KEYS     one key for each limit, then one for the block of each limit that has one
 -- ARGV     the number of limits; for each limit: algorithm (code), mode, then as in sequence.lua: now,
 --          quota, window, param, and holder; then for each run: the number of requests, and their cost
---          for each limit. That number is negative if the call was sent again because its connection
---          was lost
+--          for each limit. At the end, if the call was sent again because its connection was lost,
+--          its age: how long ago it was sent first, at the most (us)
 --          mode: 1 for a shadow limit, otherwise 0; and twice the index of the key of its block, if it
 --          has one
 --          holder: the four doubles more of concurrency.lua, otherwise empty
@@ -27,9 +27,10 @@
 -- if it would pass without what that may have counted: if nothing is counted beyond the limit, and if
 -- the requests of the call that pass fit in the limit together. It is not counted then, and its reply
 -- is as if it were. So no request is refused that passed before, unless requests of the call have
--- different costs, and at most the requests of the call pass beyond the limit. Its refusals begin
--- no block, nor do others as long as what it counted may have been counted before. What a
--- concurrency limit counts is exact all the same.
+-- different costs, and at most the requests of the call pass beyond the limit. A block that began
+-- since the call was sent first may rest on what that counted: it refuses no request of the call, and
+-- is dropped. No refusal begins a block as long as what the call counted may have been counted
+-- before. What a concurrency limit counts is exact all the same.
 --
 -- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
 -- wrap at 2^63.
@@ -45,8 +46,9 @@ local fields = 7
 local late = 60000000  -- us: a refusal is stated sooner
 local limits = ARGV[1] + 0
 local answer, server_time = {}, 0
-local repeated = false  -- the call was sent again
-local passed = {}       -- by limit: the cost of the requests of the call that pass
+local runs = (#ARGV - 1 - limits * fields) / (1 + limits)
+local age = runs % 1 > 0 and ARGV[#ARGV] + 0.0  -- of a call that was sent again
+local passed = {}  -- by limit: the cost of the requests of the call that pass
 
 local function time_of(now)
     if now ~= 0 then
@@ -72,8 +74,11 @@ local function most_again(i, counts, key, now, quota, window, param, cost)
 end
 
 -- Of a call that was sent again: what it counts may have been counted before.
-local function spare_for(block_key, now, counts, quota, window, param)
-    spare(block_key, now, now, counts.by_capacity and param * window / quota or 2 * window, late)
+local function spare_for(block_key, blocked, now, counts, quota, window, param, cost)
+    if block_key and blocked == 0 and cost > 0 then
+        spare(block_key, now, now - age,
+              counts.by_capacity and param * window / quota or 2 * window, late)
+    end
 end
 
 -- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
@@ -95,6 +100,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if block_key then
 --- fetch
 --- read
+        if age and blocked > 0 and struct.unpack('<d', record) >= now - age then blocked = 0 end
     end
 
     local granted, a, b, c, d, e, f, g, h, j = check(
@@ -108,7 +114,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
             a, b, c, d, e, not counts.exact and f, g, h, j) / cost)))
     end
     local most = fit
-    if repeated and fit < requests and blocked == 0 and not counts.exact then
+    if age and fit < requests and blocked == 0 and not counts.exact then
         most = max(fit, math.min(requests, most_again(i, counts, key, now, quota, window, param, cost)))
     end
     counted, passing = decide(
@@ -122,7 +128,6 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if taken > 0 and cost > 0 then
         remaining, reset, retry, detail, before = commit(
             key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g, h, j)
-        if repeated and block_key then spare_for(block_key, now, counts, quota, window, param) end
         if fit == taken and taken < requests then
             granted, a, b, c, d, e, f, g, h, j = check(
                 key, now, quota, window, param, cost, ARGV[from + 7])
@@ -133,18 +138,18 @@ local function decide(i, at, answers_before, requests, counted, passing)
         remaining, reset, retry = commit(
             key, now, quota, window, param, cost, allowed, false, a, b, c, d, e, f, g, h, j)
     end
-    if repeated and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
+    if age then spare_for(block_key, blocked, now, counts, quota, window, param, cost) end
+    if age and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
     local verdict = (most > through and 1 or 0) + 2 * spared + 4 * blocked
     answer[answers_before + i] = pack(
         '>i8i8i8i8i8i8i8', through, verdict, remaining, reset, retry, detail or 0, before or 0)
     return counted, passing
 end
 
-local runs = (#ARGV - 1 - limits * fields) / (1 + limits)
+runs = floor(runs)
 for run = 0, runs - 1 do
     local at = 1 + limits * fields + run * (1 + limits) + 1
-    local requests = math.abs(ARGV[at] + 0.0)
-    repeated = ARGV[at] + 0.0 < 0
+    local requests = ARGV[at] + 0.0
     decide(1, at, run * limits, requests, requests, requests)
 end
 

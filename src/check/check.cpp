@@ -133,7 +133,9 @@ void Check::block_read(Part& part, std::optional<BlockState> state) noexcept
 {
     --pending_;
     RemoteLimit& limit = *part.limits.front();
-    if (state && state->left.count() > 0) {
+    const bool began_since = part.maybe_executed && state
+        && state->left + 2 * limit.coalescer->client().longest_wait() > limit.policy.block;
+    if (state && state->left.count() > 0 && !began_since) {
         limit.state = blocked(limit.cost, rest_of_block(state->left, limit.policy));
         limit.note_block(state->left, state->spared, false);
         part.end = ShardPart::End::answered;

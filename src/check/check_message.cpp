@@ -174,7 +174,8 @@ void CheckMessage::write_own_numbers(redis::ScriptArguments& arguments) const
 
 void CheckMessage::write(redis::CommandBuffer& command) const
 {
-    const auto again = repeated() ? runs_.numbers_again() : std::vector<std::int64_t>();
+    const auto again =
+        repeated() ? runs_.numbers_again(2 * client_->longest_wait()) : std::vector<std::int64_t>();
     const auto numbers = repeated() ? std::span<const std::int64_t>(again) : runs_.numbers();
     command.begin_script(several_, several_argument_count(limits_, numbers));
     write_several_arguments(limits_, numbers, command);
@@ -199,7 +200,7 @@ bool CheckMessage::answered() noexcept
     const MessageRef self = reference();
     requests_.each([&](ShardPart& part) { answer(part); });
     pass_on_lease();
-    left_.answered(requests_);
+    left_.answered(requests_, repeated());
     PartList again;
     if (!take_held_units()) {
         take_again(again, &ShardPart::ignored_before);
@@ -221,11 +222,7 @@ void CheckMessage::answer(ShardPart& part) noexcept
         limit.now = limits_[i].now;
         limit.taken_at = limit.now.value_or(reply.server_time);
         limit.note_block(reply.blocked, reply.spared, repeated());
-        // The script had no key of the block; or the block may have begun because of what the call
-        // counted before: it did not stand yet when the call was sent first.
-        const bool began_since = reply.blocked.count() > 0
-            && reply.blocked + 2 * client_->longest_wait() > limit.policy.block;
-        if (repeated() && (index < reply.taken ? limit.block_apart : began_since)) {
+        if (repeated() && limit.block_apart) {  // the script had no key of the block
             spare(*client_, limit.receipt());
         }
     }

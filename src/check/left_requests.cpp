@@ -93,7 +93,7 @@ void LeftRequests::update()
     }
 }
 
-void LeftRequests::answered(const PartList& waiting) noexcept
+void LeftRequests::answered(const PartList& waiting, bool again) noexcept
 {
     if (!any()) {
         return;
@@ -112,8 +112,9 @@ void LeftRequests::answered(const PartList& waiting) noexcept
     refund_refused();
     settle_passed();
     // No block begins because of requests that passed before they were counted.
-    each_count([this](auto run, auto limit, const KeyReply& counted, const Changed& changed) {
-        if (counted.taken - changed.refunded > passed_[run].by_reply) {
+    // A message that was sent again may have been executed longer ago than it says.
+    each_count([=, this](auto run, auto limit, const KeyReply& counted, const Changed& changed) {
+        if (again || counted.taken - changed.refunded > passed_[run].by_reply) {
             spare(*client_, receipts_[limit], age());
         }
     });

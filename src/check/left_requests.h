@@ -41,8 +41,8 @@ public:
     void settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept;
 
     /// The replies are there. The requests `waiting` have waited for them: some are refused, and
-    /// the last one may have the lease.
-    void answered(const PartList& waiting) noexcept;
+    /// the last one may have the lease. `again`: the message was sent again.
+    void answered(const PartList& waiting, bool again) noexcept;
     /// There will be no reply.
     void lost(bool maybe_executed) noexcept;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -94,15 +95,13 @@ public:
     /// For each run: the number of its requests, and their cost for each limit.
     std::span<const std::int64_t> numbers() const noexcept { return numbers_; }
 
-    /// The same for a call that is sent again: the numbers of requests are negative, and no tokens
-    /// are leased.
-    std::vector<std::int64_t> numbers_again() const
+    /// The same for a call that is sent again: no tokens are leased, and its age follows, in
+    /// microseconds.
+    std::vector<std::int64_t> numbers_again(std::chrono::microseconds age) const
     {
         std::vector<std::int64_t> again = numbers_;
         again[last()] -= leased_;
-        for (std::size_t run = 0; run < count(); ++run) {
-            again[run * (1 + limits_)] *= -1;
-        }
+        again.push_back(age.count());
         return again;
     }
 

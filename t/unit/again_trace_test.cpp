@@ -64,10 +64,10 @@ protected:
     {
         return caller_.check_runs(several_, checks(), runs);
     }
-    static std::vector<std::int64_t> again(std::vector<std::int64_t> run)
+    static std::vector<std::int64_t> again(std::vector<std::int64_t> runs)
     {
-        run.front() *= -1;
-        return run;
+        runs.push_back(1000);  // the age of the call
+        return runs;
     }
 
     bool passes(const std::vector<Verdict>& states) const
@@ -214,9 +214,9 @@ TEST_F(AgainTrace, of_a_call_with_several_costs_no_more_passes_than_fits_in_the_
     execute(run_of(10, 1));
     std::vector<std::int64_t> runs;
     for (const std::int64_t cost : { 3, 4, 3, 4, 3 }) {
-        runs.insert(runs.end(), { -1, cost });
+        runs.insert(runs.end(), { 1, cost });
     }
-    const Verdicts verdicts = execute(runs);
+    const Verdicts verdicts = execute(again(runs));
     std::vector<bool> passed;
     for (const auto& states : verdicts) {
         passed.push_back(passes(states));

@@ -8,6 +8,8 @@
 #include "trace_caller.h"
 #include "trace_maker.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 namespace ratelimit {
@@ -311,6 +313,45 @@ TEST_P(BlockTrace, no_block_begins_while_a_key_counts_what_no_request_used)
     now_ += second;
     caller_.state_block(block_, request(1), { -2 * seconds{ 1 }, seconds{ 1 }, {}, seconds{ 10 } });
     EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "which began two seconds ago at most";
+}
+
+TEST_P(BlockTrace, a_block_that_began_since_does_not_refuse_a_call_that_is_sent_again)
+{
+    const std::string several = caller_.load(several_script({ { GetParam() } }));
+    const auto ask = [&](std::int64_t requests, Time age) {
+        const LimitCheck check = request(1);
+        std::vector<std::int64_t> runs{ requests, 1 };
+        if (age > 0) {
+            runs.push_back(age);
+        }
+        const auto states = caller_.check_runs(several, { &check, 1 }, runs);
+        return std::count_if(states.begin(), states.end(), [](const auto& request) {
+            return request.front().granted;
+        });
+    };
+    const Policy policy{ GetParam(), { 2, microseconds{ day } }, {}, {}, seconds{ 100 } };
+    const auto most = policy.limit();
+    const auto begin_and_block = [&] {
+        begin(policy);
+        EXPECT_EQ(ask(most, 0), most) << "its reply is lost";
+        now_ += second;
+        EXPECT_EQ(ask(1, 0), 0);
+        EXPECT_TRUE(block()) << "of another node's request";
+        now_ += second;
+    };
+
+    begin_and_block();
+    EXPECT_EQ(ask(most, second - 1), 0) << "it was sent after the refusal";
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 99 });
+    EXPECT_EQ(ask(most, 2 * second), most);
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 });
+    EXPECT_FALSE(block()) << "what it counted may be counted twice";
+
+    begin_and_block();
+    charge(1);
+    EXPECT_EQ(ask(1, 2 * second), 0) << "refused without its own units, too";
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 });
+    EXPECT_FALSE(block()) << "no request uses them";
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -4,6 +4,7 @@
 #include "check/check.h"
 #include "holding_fixture.h"
 
+#include <array>
 #include <deque>
 
 namespace ratelimit {
@@ -155,6 +156,35 @@ TEST_F(MigratingSlot, each_key_of_a_request_without_a_reply_is_spared)
     EXPECT_NE(spared.find("{k}2 block"), std::string::npos);
     while (!messages().empty()) {
         answer(of_, messages().begin());
+    }
+}
+
+TEST_F(MigratingSlot, a_block_that_began_since_does_not_refuse_a_request_that_was_sent_again)
+{
+    for (const bool again : { false, true }) {
+        limits_.clear();
+        pointers_.clear();
+        ended_ = false;
+        RemoteLimit& limit = add_limit(again ? "{k}1" : "{k}2");
+        limit.policy.block = 1h;
+        limit.block_key = again ? "{k}1 block" : "{k}2 block";
+        limit.now = virtual_now;
+        limit.scripts.block = load(block_script());
+        send();
+        execute_without_reply();
+        const auto now = static_cast<double>(virtual_now.count());
+        const std::array<double, 4> record{ now, now, now + 3600e6, 0 };
+        const std::string value(reinterpret_cast<const char*>(record.data()), sizeof(record));
+        server_.ask({ "SET", std::string(limit.block_key), value });
+        messages().front().record.call->routing.sent_again = again;
+        fail_first(Fate::one_by_one);
+        ASSERT_EQ(messages().size(), 1U) << "the block is read";
+        while (!messages().empty()) {
+            answer(of_, messages().begin());
+        }
+        EXPECT_TRUE(ended_);
+        EXPECT_EQ(limit.state.granted, again);
+        check_.reset();
     }
 }
 

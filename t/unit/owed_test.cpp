@@ -8,6 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <string>
+
+#include <hiredis/hiredis.h>
 
 namespace ratelimit {
 namespace {
@@ -240,6 +244,18 @@ TEST_F(LateCheck, spares_its_key_if_redis_may_have_executed_it_before)
 {
     redis::PendingCall& reply = send(true);
     reply.release()->ended(redis::Fate::refused);
+    EXPECT_EQ(client.messages.size(), 2U);
+}
+
+TEST_F(LateCheck, spares_its_key_whatever_the_answer_if_it_was_sent_again)
+{
+    std::string refused(8 * sizeof(std::int64_t), '\0');
+    redisReply answer{};
+    answer.type = REDIS_REPLY_STRING;
+    answer.str = refused.data();
+    answer.len = refused.size();
+    redis::PendingCall& reply = send(true);
+    EXPECT_TRUE(reply.release()->on_reply(answer));
     EXPECT_EQ(client.messages.size(), 2U);
 }
 
