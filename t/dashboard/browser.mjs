@@ -29,7 +29,10 @@ export async function open(browser, url, { fast = false, expected = null, prepar
     });
     page.on('pageerror', error => faults.push(`error: ${error.stack}`));
     page.on('dialog', dialog => faults.push(`dialog: ${dialog.message()}`));
+    page.flying = new Set();  // requests that have no answer yet
+    ['requestfinished', 'requestfailed'].forEach(end => page.on(end, request => page.flying.delete(request)));
     page.on('request', request => {
+        page.flying.add(request);
         const there = request.url();
         if (!there.startsWith(url) && !there.startsWith('data:image/')) {
             faults.push(`request to elsewhere: ${there}`);

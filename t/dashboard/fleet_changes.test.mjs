@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { axe, seen, text, texts, until } from './browser.mjs';
-import { cells, change, lookUp, onFleet, outcome, state } from './fleet_page.mjs';
+import { cells, change, lookUp, onFleet, outcome, pause, state } from './fleet_page.mjs';
 
 test('a key gets another limit for a while, which is taken back', () => onFleet(async (page, mock) => {
     await lookUp(page, 'per_key', 'gold-4711');
@@ -277,7 +277,7 @@ test('what is looked up follows the state, and a form that was opened before say
 
 test('an older page says that another limit is in force than it showed', () => onFleet(async (page, mock) => {
     await lookUp(page, 'per_key', 'gold-4711');
-    await page.locator('#pause').click();
+    await pause(page);
     other(mock, { block: true });
     await page.locator('#limit-rate').fill('9r/s');
     await page.locator('#limit-set button').click();

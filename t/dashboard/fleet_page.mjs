@@ -40,5 +40,15 @@ export async function change(page, answer = '#change-yes', { lasts = null, reaso
     return question;
 }
 
+// Pauses the page, and waits until none of its requests is on its way: what the mock changes then is not what it shows.
+export async function pause(page) {
+    await page.locator('#pause').click();
+    let quiet = 0;  // a request may follow one that has just ended
+    await until('no request', () => {
+        quiet = page.flying.size === 0 ? quiet + 1 : 0;
+        return quiet > 10;
+    });
+}
+
 // Another page than that of ten nodes.
 export const onNode = (scenario, run) => onScenario(browser, scenario, run);
