@@ -82,7 +82,11 @@ subtest 'clang-tidy' => sub {
         }
         write_file("$folder/$name.cpp", $text);
     }
-    my $tidy = "clang-tidy --quiet --config-file=.clang-tidy";
+    # The analyzer takes most of the time. With a third of its steps for a function it found 375 of 381 null pointers
+    # at the ends of functions, in 0.4 of the time. All are taken by `.ci/run clang`.
+    my $steps = $ENV{RATELIMIT_ALONE} ? 225_000 : 75_000;
+    my $tidy = 'clang-tidy --quiet --config-file=.clang-tidy'
+        . join('', map { " --extra-arg=-Xclang --extra-arg=$_" } '-analyzer-config', "max-nodes=$steps");
     my @largest_first = sort { -s $b <=> -s $a } glob "$folder/*.cpp";
     my ($good, $output) = run("echo @largest_first | xargs -P $processors -n 1 sh -c"
             . " 'nice -n 19 $tidy \"\$0\" -- $flags 2>/dev/null'");
