@@ -20,9 +20,9 @@
 --          window and param
 -- ARGV[2]  for each limit of concurrency.lua of each request its holder
 -- returns  a string of little-endian doubles: for each limit verdict, remaining (requests), reset
---          (us), retry (us; 0: granted, -1: never) and the reset before the request was counted (us;
---          of concurrency the place of the holder). Of a limit without a block whose file has the
---          piece "short", one double instead. At the end this server's time (us since the epoch; 0:
+--          (us), retry (us; 0: granted, -1: never) and the reset before the request was counted
+--          (us). Of a limit without a block whose file has the piece "short", the doubles of that
+--          piece instead. At the end this server's time (us since the epoch; 0:
 --          no limit needed it)
 -- verdict  1: granted, 0: refused; 2 more if no refusal begins a block now; and four times what is
 --          left of the key's block (us). The other numbers are those of the counts, without the block

@@ -237,8 +237,9 @@ void Holding::write_own_numbers(redis::ScriptArguments& arguments) const
 
 bool Holding::on_answer(redis::ReplyPart part) noexcept
 {
+    SequenceReader reader(part);
     KeyReply reply;
-    if (!read_whole_reply(part, reply)) {
+    if (!reader.next(policy_, 0, reply) || !reader.at_end()) {
         return false;
     }
     if (all_.closed_) {

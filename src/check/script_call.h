@@ -66,7 +66,10 @@ inline constexpr std::size_t numbers_of_holder = 4;
 inline constexpr std::size_t whole_answer = 5;
 constexpr std::size_t answer_numbers(Algorithm algorithm, bool blocks) noexcept
 {
-    return keeps_arrival_time(algorithm) && !blocks ? 1 : whole_answer;
+    return blocks                       ? whole_answer
+        : keeps_arrival_time(algorithm) ? 1
+        : counts_at_one_time(algorithm) ? 2
+                                        : whole_answer;
 }
 /// Of the script of a sequence of one limit.
 constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = false) noexcept

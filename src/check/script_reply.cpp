@@ -160,6 +160,29 @@ bool read_debt(double answer, const Policy& policy, std::int64_t cost, KeyReply&
     return true;
 }
 
+/// The short answer of lua/concurrency.lua.
+bool read_held(
+    double answer, double place, const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept
+{
+    constexpr microseconds retry{ 1'000'000 };  // when units are released is not known
+    const bool granted = answer >= 0;
+    const double held = granted ? answer : -1 - answer;
+    if (!(held >= 0 && held <= largest && place >= -1 && place <= largest)) {
+        return false;
+    }
+    reply.ignored = place < 0;
+    reply.place = whole(place);
+    reply.admits_next = granted;
+    reply.taken = granted ? 1 : 0;
+    reply.remaining = std::max<std::int64_t>(policy.limit() - whole(held), 0);
+    reply.reset = held > 0 ? retry : microseconds{ 0 };
+    if (!granted) {
+        reply.retry_after =
+            reply.ignored || cost > policy.limit() ? std::nullopt : std::optional{ retry };
+    }
+    return true;
+}
+
 }  // namespace
 
 SequenceReader::SequenceReader(redis::ReplyPart part) noexcept : left_(part.own)
@@ -179,15 +202,18 @@ double SequenceReader::take() noexcept
 
 bool SequenceReader::next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept
 {
-    if (answer_numbers(policy.algorithm, policy.block.count() > 0) == whole_answer) {
+    const std::size_t numbers = answer_numbers(policy.algorithm, policy.block.count() > 0);
+    if (numbers == whole_answer) {
         return next_whole(reply);
     }
-    if (left_.size() < sizeof(double) || !good_time(server_time_)) {
+    if (left_.size() < numbers * sizeof(double) || !good_time(server_time_)) {
         return false;
     }
     reply = {};
     reply.server_time = server_time_;
-    return read_debt(take(), policy, cost, reply);
+    const double answer = take();
+    return counts_at_one_time(policy.algorithm) ? read_held(answer, take(), policy, cost, reply)
+                                                : read_debt(answer, policy, cost, reply);
 }
 
 bool SequenceReader::next_whole(KeyReply& reply) noexcept
@@ -208,7 +234,6 @@ bool SequenceReader::next_whole(KeyReply& reply) noexcept
     reply = {};
     read_state({ whole(verdict), whole(remaining), whole(reset), whole(retry) }, reply);
     reply.taken = reply.admits_next ? 1 : 0;
-    reply.place = whole(before);
     reply.reset_before = microseconds{ whole(before) };
     reply.server_time = server_time_;
     return true;

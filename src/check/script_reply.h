@@ -45,7 +45,7 @@ private:
 bool read_sequence_reply(
     redis::ReplyPart part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept;
 
-/// The same of charge_script, report_script and statement_script.
+/// The same of charge_script and report_script.
 bool read_whole_reply(redis::ReplyPart part, KeyReply& reply) noexcept;
 
 /// The answers of one request as it was counted: in all limits or in none, a shadow aside.

@@ -168,7 +168,7 @@ public:
 
     bool is_short(const SequenceLimit& limit) const noexcept
     {
-        return !whole_ && answer_of(limit) == 1;
+        return answer_of(limit) < whole_answer;
     }
 
 private:

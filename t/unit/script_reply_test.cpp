@@ -161,12 +161,36 @@ TEST(ScriptReply, of_a_debt_beyond_exact_numbers_is_as_the_script_computes_it)
     EXPECT_NEAR(static_cast<double>(reply.retry_after->count()), 100e6, 10);
 }
 
+TEST(ScriptReply, of_a_holder_has_the_units_and_its_place)
+{
+    const LimitCheck check{ "key", { Algorithm::concurrency, { 5, 60s }, {}, {} }, 1, false, {} };
+    KeyReply reply;
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 2, 3, 8 })), check, 1, reply));
+    EXPECT_EQ(verdict_of(reply), (Verdict{ true, 3, 1s, 0us }));
+    EXPECT_EQ(reply.place, 3);
+    EXPECT_EQ(reply.taken, 1);
+    EXPECT_EQ(reply.server_time, 8us);
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 0, 8 })), check, 0, reply));
+    EXPECT_EQ(verdict_of(reply), (Verdict{ true, 5, 0us, 0us }));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1 - 7., 1, 8 })), check, 1, reply));
+    EXPECT_EQ(verdict_of(reply), (Verdict{ false, 0, 1s, 1s })) << "more than a new limit";
+    EXPECT_FALSE(reply.ignored);
+    EXPECT_EQ(reply.taken, 0);
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1, 0, 8 })), check, 6, reply));
+    EXPECT_EQ(verdict_of(reply), (Verdict{ false, 5, 0us, std::nullopt })) << "never";
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1 - 2., -1, 8 })), check, 1, reply));
+    EXPECT_TRUE(reply.ignored);
+    for (const double wrong : { std::nan(""), 1e300, -1e300 }) {
+        EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ wrong, 0, 8 })), check, 1, reply));
+        EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 0, wrong, 8 })), check, 1, reply));
+    }
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 0, -2, 8 })), check, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 8 })), check, 1, reply));
+}
+
 TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
 {
     std::vector<KeyReply> replies;
-    KeyReply reply;
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 0, 5, 1, 3, 8 })), counted, 1, reply));
-    EXPECT_EQ(reply.place, 3);
     auto text = packed({ 1, 1, 4, 5, 0, 0, 3, 8 });
     ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
     EXPECT_EQ(replies.front().place, 3);
