@@ -34,7 +34,7 @@ export async function open(browser, url, { fast = false, expected = null, prepar
     page.on('request', request => {
         page.flying.add(request);
         const there = request.url();
-        if (!there.startsWith(url) && !there.startsWith('data:image/')) {
+        if (!there.startsWith(url.replace(/#.*/, '')) && !there.startsWith('data:image/')) {
             faults.push(`request to elsewhere: ${there}`);
         }
     });

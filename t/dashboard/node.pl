@@ -38,4 +38,8 @@ my @members = map {
     )
 } 1 .. 3;
 $ENV{RATELIMIT_FLEET} = join ' ', map { 'http://127.0.0.1:' . $_->port } @members;
-exit(browser('fleet.node.mjs', 'tasks.node.mjs') ? 1 : 0);
+# What night.node.mjs stops and reloads.
+$ENV{RATELIMIT_FLEET_PIDS} = join ' ', map { $_->pid } @members;
+$ENV{RATELIMIT_FLEET_CONFS} = join ' ', map { "$_->{folder}/nginx.conf" } @members;
+$ENV{RATELIMIT_FLEET_REDIS_PID} = $redis->pid;
+exit(browser('fleet.node.mjs', 'tasks.node.mjs', 'night.node.mjs') ? 1 : 0);

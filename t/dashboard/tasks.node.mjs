@@ -1,74 +1,17 @@
 // Five tasks of an operator, on three real nodes that node.pl starts: each from the start page, with its clicks and its
-// time, which doc/operations.md has. SHOTS names a folder for pictures of the page.
+// time, which doc/operations.md has. night.node.mjs has more.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { join } from 'node:path';
+import { test } from 'node:test';
 
-import { open, start, text, texts, until } from './browser.mjs';
-
-const NODES = process.env.RATELIMIT_FLEET.split(' ');
-const MOST_CLICKS = 3;
-const WINDOWS = { wide: { width: 1400, height: 900 }, narrow: { width: 390, height: 844 } };
-
-let browser;
-before(async () => { browser = await start(); });
-after(() => browser.close());
-
-const request = (node, path, client = '192.0.2.1') => fetch(`${NODES[node]}${path}`, { headers: { 'x-real-ip': client } });
-
-// How many of `times` requests pass on a node.
-async function passed(node, path, times, client) {
-    let all = 0;
-    for (let i = 0; i < times; i += 1) {
-        all += (await request(node, path, client)).ok ? 1 : 0;
-    }
-    return all;
-}
-
-// An attack by a client, on all nodes, until it is ended. Returns what ends it.
-function attack(client) {
-    let goes = true;
-    const ended = (async () => {
-        for (let i = 0; goes; i += 1) {
-            await request(i % NODES.length, '/site/', client);
-            await new Promise(resolve => setTimeout(resolve, 20));
-        }
-    })();
-    return () => {
-        goes = false;
-        return ended;
-    };
-}
-
-// The page from its start, with a hand that counts its clicks. Typing and the Enter key are no clicks; the click into the
-// field is one.
-async function operate(name, viewport, play) {
-    let clicks = 0;
-    const began = performance.now();
-    const page = await open(browser, `${NODES[0]}/ratelimit/`, { viewport, expected: /400/ });
-    const hand = {
-        click: async locator => {
-            clicks += 1;
-            await locator.click();
-        },
-        type: async (locator, words) => {
-            await hand.click(locator);
-            await page.keyboard.type(words);
-            await page.keyboard.press('Enter');
-        },
-    };
-    await play(page, hand);
-    const seconds = (performance.now() - began) / 1000;
-    console.log(`# ${viewport.width} px: ${name}: ${clicks} clicks, ${seconds.toFixed(1)} s`);
-    assert.ok(clicks <= MOST_CLICKS, `${clicks} clicks`);
-    if (process.env.SHOTS) {
-        await page.screenshot({ path: join(process.env.SHOTS, `${name.replace(/\W+/g, '-')}-${viewport.width}.png`) });
-    }
-    await page.finish();
-}
+import { open, text, texts, until } from './browser.mjs';
+import { NODES, WINDOWS, attack, browser, operate, passed } from './operator.mjs';
 
 const find = page => page.locator('#find-key');
+const cells = async (row, ...columns) => {
+    const all = await row.locator('td').allTextContents();
+    return columns.map(column => all[column] ?? '');
+};
 const found = (page, zone) => page.locator('#find-list tbody tr', { hasText: zone });
 
 for (const [size, viewport] of Object.entries(WINDOWS)) {
@@ -86,12 +29,12 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
                     parseFloat(await row(page).locator('td').nth(1).textContent({ timeout: 500 }).catch(() => '0')) > 0, 60);
                 assert.equal(await row(page).locator('td').first().textContent(), 'per_ip');
                 assert.match(await row(page).locator('td').nth(3).textContent(), /^\d\d:\d\d:\d\d$/, 'since when');
-            });
+            }, page => cells(row(page), 0, 3));
             await operate('block them', viewport, async (page, hand) => {
                 await hand.click(row(page).getByRole('button', { name: 'Block' }));
                 await hand.click(page.locator('#change-yes'));
                 await until('the outcome', async () => await text(page, '#outcome-text') === `Changed: ${attacker} in per_ip: blocked for 1 hour.`);
-            });
+            }, page => row(page).locator('.in-force').textContent());
         } finally {
             await end();
         }
@@ -112,7 +55,7 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             await until('the answer', async () => /by edge-2 127\.0\.0\.1 ann at \d\d:\d\d:\d\d: ticket 4711$/
                 .test((await found(page, 'per_ip').locator('td').nth(3).textContent({ timeout: 500 }).catch(() => '')).trim()));
             assert.equal(await found(page, 'per_ip').locator('td').nth(2).textContent(), 'Blocked');
-        });
+        }, page => cells(found(page, 'per_ip'), 0, 2, 3));
     });
 
     test(`ten times more for a customer until tomorrow: ${size}`, async () => {
@@ -123,7 +66,7 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             assert.match(await text(page, '#change-text'), /^The limit of this key is 30r\/d instead of 3r\/d, on all 3 nodes.* After 1 day /);
             await hand.click(page.locator('#change-yes'));
             await until('the outcome', async () => await text(page, '#outcome-text') === `Changed: ${gold} in per_key: 30r/d for 1 day.`);
-        });
+        }, page => cells(found(page, 'per_key'), 0, 3));
         await until('the limit on another node', async () => await passed(2, `/api/?k=${gold}`, 1) === 1);
         assert.equal(await passed(0, `/api/?k=${gold}`, 20), 20);
     });
@@ -135,7 +78,7 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             await until('the highest use', async () =>
                 await search.locator('td').nth(5).textContent({ timeout: 500 }).catch(() => '') === '90%');
             assert.equal(await search.locator('td').nth(4).textContent(), '0', 'none was refused');
-        });
+        }, page => cells(page.locator('#fleet-zones tbody tr', { hasText: 'search' }), 0, 4, 5));
     });
 }
 
