@@ -15,12 +15,12 @@ subtest 'what the log does not tell is counted, and the result is a range' => su
     my $report  = report(conf => $conf, logs => [$log]);
     is $report->{warnings}, $warning->('try_files', 2, 7), 'a file cannot be answered with 404';
     is_deeply [@{ $report->{total} }{qw(requests refused doubtful)}], [4, 2, 7], 'a path such as /style.css is likely a file, every other none';
-    is_deeply $report->{total}{between}, [0, 0.75], 'none of them reached the limit, or all did';
-    like((rehearse(conf => $conf, logs => [$log]))[1], qr/^  refused       2 of 4 requests \(50 %\).*\n +between 0 and 75 %: the log does not tell enough of 7 requests$/m);
+    is_deeply [@{ $report->{total}{refused_between} }, $report->{total}{may_meet}], [0, 6, 8], 'none of them reached the limit, or all did';
+    like((rehearse(conf => $conf, logs => [$log]))[1], qr/^  refused       2 of 4 requests \(50 %\).*\n +between 0 and 6 of 8 that may meet a limit \(0 and 75 %\): the log does not tell enough of 7 requests$/m);
     $report = report(conf => $conf, options => ['--format', '$msec $remote_addr "$request" $status $upstream_status'],
         logs => [log_file(map { qq{1795000000 10.0.0.1 "GET $_->[0] HTTP/1.1" $_->[1] } . ($_->[0] eq '/app' ? "200\n" : "-\n") } @asked)]);
     is $report->{warnings}, '';
-    ok !exists $report->{total}{between}, 'with $upstream_status there is no range';
+    ok !exists $report->{total}{refused_between}, 'with $upstream_status there is no range';
     for (['-f', 200], ['!-d', 301], ['-e', 200], ['-x', 200]) {
         my ($test, $status) = @{$_};
         $report = report(conf => "$limited\nif ($test \$request_filename) { rewrite ^ /x last; } ratelimit zone=z; location /x { ratelimit off; }",
@@ -29,7 +29,7 @@ subtest 'what the log does not tell is counted, and the result is a range' => su
     }
     $report = report(conf => "$limited\nlocation / { error_page 404 = \@app; } location \@app { ratelimit zone=z; proxy_pass http://x; }", logs => [log_file(map { line(path => '/app') } 1 .. 4)]);
     is $report->{warnings}, $warning->('error_page', 2, 4);
-    is_deeply [@{ $report->{total} }{qw(requests refused)}, @{ $report->{total}{between} }], [4, 2, 0, 0.5];
+    is_deeply [@{ $report->{total} }{qw(requests refused)}, @{ $report->{total}{refused_between} }], [4, 2, 0, 2];
 };
 
 subtest 'a server that redirects to the one with limits' => sub {

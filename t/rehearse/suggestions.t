@@ -3,6 +3,7 @@
 
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
+use Ratelimit::RandomLimits qw(one_of random_zone random_limit);
 use Ratelimit::Rehearse qw(folder log_file line rehearse report limit_of);
 
 my $page = folder() . '/page.html';
@@ -14,8 +15,6 @@ sub with_page {
     my ($data) = read_file($page) =~ m{<script type="application/json" id="report">(.*?)</script>}s or die 'no data';
     return ($report, decode_json($data));
 }
-
-sub one_of { return $_[rand @_] }
 
 # A configuration and a log by chance.
 sub random_case {
@@ -38,28 +37,6 @@ sub random_case {
             one_of(0, 1, 1, 1, 3), one_of(0, 2, '30%'), one_of(0, 1, 2, 5), one_of('4r/m', '9r/m', '2r/10s', ''), one_of(200, 200, 404);
     } 1 .. 250;
     return (\@zones, $conf, log_file(@lines));
-}
-
-sub random_zone {
-    my ($name) = @_;
-    my $key = one_of('$remote_addr', '$remote_addr', '$remote_addr$uri', 'all');
-    return { name => $name, key => $key, quota => 1 + int rand 9, rate => 'concurrency=%s', parameters => '', concurrency => 1 } if rand() < 0.15;
-    return { name => $name, key => $key, quota => '$arg_p', rate => 'rate=%s', parameters => '', variable => 1 } if rand() < 0.15;
-    my ($algorithm) = one_of('fixed_window', 'sliding_window_counter', 'sliding_window_log', 'sliding_window_buckets precision=5s',
-        'token_bucket', 'token_bucket burst=4', 'gcra burst=1', 'leaky_bucket burst=3', 'fixed_window calendar=Europe/Berlin');
-    return { name => $name, key => $key, quota => 1 + int(rand 40), rate => $algorithm =~ /calendar/ ? 'rate=%dr/day' : one_of('rate=%dr/m', 'rate=%dr/10s'),
-        parameters => "algorithm=$algorithm" . (rand() < 0.3 ? ' block=20s' : '') };
-}
-
-sub random_limit {
-    my ($zone) = @_;
-    my @words = "ratelimit zone=$zone->{name}";
-    push @words, one_of('cost=2$arg_none', 'cost=$arg_c', 'cost=0') if rand() < 0.3;
-    push @words, 'charge=$arg_g' if !$zone->{concurrency} && rand() < 0.25;
-    my $room = $zone->{variable} || $zone->{parameters} =~ /burst/ ? 2 : $zone->{quota};    # for what is reserved
-    push @words, one_of('reserve=$arg_r', ('reserve=20%') x ($room > 1), ('reserve=2') x ($room > 2)) if rand() < 0.3;
-    push @words, 'shadow' if rand() < 0.2;
-    return "@words;";
 }
 
 my @options = ('--format', '$msec $request_time $remote_addr "$request" $status', '--allow-unreached', '--top', 1);

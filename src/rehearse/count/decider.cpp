@@ -7,16 +7,6 @@
 
 namespace ratelimit::rehearse {
 
-namespace {
-
-/// Whether the limit grants the request.
-bool grants(const Decider::Decided& limit) noexcept
-{
-    return limit.check->granted() && (limit.cost == 0 || limit.blocked.count() == 0);
-}
-
-}  // namespace
-
 Decider::Decider(
     const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles, std::size_t busiest)
 {
@@ -62,25 +52,34 @@ void Decider::prepare(const AskedLimit& asked, std::int64_t now, std::int64_t en
         out.record->state, out.policy, microseconds{ now }, out.cost, microseconds{ end });
 }
 
-/// `refused`: by the limits that are not shadows. Such a refusal by this limit begins a block.
-void Decider::commit(
-    const AskedLimit& asked, Decided& limit, std::int64_t now, bool take, bool refused)
+/// Counts the request if all limits that are no shadows grant it (`take`), and this one does.
+void Decider::commit(const AskedLimit& asked, Decided& limit, std::int64_t now, bool take)
 {
-    const bool granted = grants(limit);
+    const bool granted = limit.grants();
     limit.verdict = limit.check->commit(take && granted);
     limit.verdict.granted = granted;
     limit.refused = !granted;
-    const std::int64_t block = limit.policy.block.count();
-    if (refused && block > 0 && !granted && !is_shadow(asked) && limit.policy.reserve == 0
-        && limit.blocked.count() == 0) {
-        limit.key->blocked_until = now + block;
-        limit.blocked = limit.policy.block;
-    }
-    apply_block(limit.verdict, limit.blocked);
     const std::int64_t expires =
         std::max(now + limit.check->life().count(), limit.key->blocked_until);
     limit.key->expires =
         limit.key->others.empty() ? expires : std::max(limit.key->expires, expires);
+    if (take && granted && asked.charge >= 0 && asked.charge != limit.cost) {
+        settle(asked, limit, now);
+    }
+}
+
+/// Whether a key that is not blocked yet is blocked from now on.
+bool Decider::begins_block(const AskedLimit& asked, const Decided& limit, bool take) const
+{
+    return !take && !failed_ && limit.policy.block.count() > 0 && !is_shadow(asked)
+        && limit.policy.reserve == 0 && !limit.check->granted();
+}
+
+void Decider::begin_block(Decided& limit, std::int64_t now)
+{
+    limit.blocked = limit.policy.block;
+    limit.key->blocked_until = now + limit.policy.block.count();
+    limit.key->expires = std::max(limit.key->expires, limit.key->blocked_until);
 }
 
 /// Settles `charge=` at once, because the log has one time for a request.
@@ -99,7 +98,7 @@ void Decider::settle(const AskedLimit& asked, Decided& limit, std::int64_t now)
     limit.key->expires = std::max(limit.key->expires, now + charged.life().count());
 }
 
-bool Decider::decide(
+bool Decider::check(
     std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed)
 {
     const auto is_malformed = [&](const AskedLimit& one) {
@@ -107,32 +106,37 @@ bool Decider::decide(
     };
     decided_.clear();
     decided_.resize(asked.size());
-
-    // Every check of all limits comes before any commit.
     bool take = true;
-    bool failed = false;
+    failed_ = false;
     for (std::size_t i = 0; i < asked.size(); ++i) {
         if (is_malformed(asked[i])) {
-            failed = failed || fails_closed;
+            failed_ = failed_ || fails_closed;
         } else {
             prepare(asked[i], now, end, decided_[i]);
-            take = take && (is_shadow(asked[i]) || grants(decided_[i]));
+            take = take && (is_shadow(asked[i]) || decided_[i].grants());
         }
     }
-    take = take && !failed;
+    return take && !failed_;
+}
+
+bool Decider::decide(
+    std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed)
+{
+    // Every check of all limits comes before any commit.
+    const bool take = check(asked, now, end, fails_closed);
     for (std::size_t i = 0; i < asked.size(); ++i) {
         Decided& limit = decided_[i];
         if (!limit.check) {
-            limit.refused = failed;
+            limit.refused = failed_;
             continue;
         }
-        commit(asked[i], limit, now, take, !take && !failed);
+        commit(asked[i], limit, now, take);
+        if (limit.blocked.count() == 0 && begins_block(asked[i], limit, take)) {
+            begin_block(limit, now);
+        }
+        apply_block(limit.verdict, limit.blocked);
         ++limit.count->requests;
         limit.count->refused += limit.refused ? 1 : 0;
-        if (take && limit.verdict.granted && asked[i].charge >= 0
-            && asked[i].charge != limit.cost) {
-            settle(asked[i], limit, now);
-        }
     }
     return take;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -21,6 +22,15 @@ struct AskedLimit {
     Rate rate;                   // of a zone whose rate is a variable; a quota of 0: malformed
     std::uint8_t start_day = 1;  // of a zone whose rate or start is a variable
     Reserve reserve;
+
+    /// Keys are compared by their hashes.
+    friend bool operator==(const AskedLimit& left, const AskedLimit& right) noexcept
+    {
+        return std::tie(left.number, left.key_id, left.cost, left.charge, left.start_day)
+            == std::tie(right.number, right.key_id, right.cost, right.charge, right.start_day)
+            && left.rate == right.rate && left.reserve.number == right.reserve.number
+            && left.reserve.share == right.reserve.share;
+    }
 };
 
 /// Decides requests as the module does without Redis: by the checks of src/limit, and with
@@ -46,6 +56,12 @@ public:
         Verdict verdict;
         bool refused;
         KeyCount* count;  // of the key by this limit; null: the rate is malformed
+
+        /// Whether the limit grants the request.
+        bool grants() const noexcept
+        {
+            return check->granted() && (cost == 0 || blocked.count() == 0);
+        }
     };
 
     /// Returns whether the request passes. `now` and `end` of the request: microseconds since the
@@ -81,12 +97,18 @@ private:
     const KeyTable& table_of(std::size_t number) const { return zones_[limits_[number].zone]; }
     bool is_shadow(const AskedLimit& asked) const { return limits_[asked.number].shadow; }
     void prepare(const AskedLimit& asked, std::int64_t now, std::int64_t end, Decided& out);
-    void commit(const AskedLimit& asked, Decided& limit, std::int64_t now, bool take, bool refused);
+    bool check(
+        std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed);
+    static void commit(const AskedLimit& asked, Decided& limit, std::int64_t now, bool take);
+    bool begins_block(const AskedLimit& asked, const Decided& limit, bool take) const;
+    static void begin_block(Decided& limit, std::int64_t now);
     static void settle(const AskedLimit& asked, Decided& limit, std::int64_t now);
+    friend class Bounds;  // decides by two of them
 
     std::vector<Limit> limits_;    // by LimitConf::number
     std::vector<KeyTable> zones_;  // by the zone's index
     std::vector<Decided> decided_;
+    bool failed_ = false;  // a malformed rate refuses the request
 };
 
 }  // namespace ratelimit::rehearse

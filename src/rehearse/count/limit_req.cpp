@@ -12,7 +12,17 @@ namespace {
 
 constexpr std::int64_t one_request = 1000;
 constexpr std::int64_t second_ms = 1000;
-constexpr std::size_t longest_key = 65535;
+
+/// Empty: the limit does not apply.
+void read_key(const PlannedLimitReq& limit, Values& values, std::string& out)
+{
+    constexpr std::size_t longest_key = 65535;
+    std::string own;
+    out = limit.key.value(values, own);
+    if (out.size() > longest_key) {
+        out.clear();
+    }
+}
 
 }  // namespace
 
@@ -24,21 +34,26 @@ std::int64_t LimitReqBuckets::drained(const Bucket& bucket, std::int64_t now) co
         std::max<Wide>(bucket.excess - drained, std::numeric_limits<std::int64_t>::min() / 2));
 }
 
-std::int64_t LimitReqBuckets::with_one_more(std::int64_t left) noexcept
+/// The first request of a key is in no excess.
+std::int64_t LimitReqBuckets::with_one_more(const Bucket& bucket, std::int64_t now) const noexcept
 {
-    return std::max<std::int64_t>(left + one_request, 0);
+    const bool is_new = bucket.last == 0 || (removes_ == Removes::least && is_idle(bucket, now, 0));
+    return is_new ? 0 : std::max<std::int64_t>(drained(bucket, now) + one_request, 0);
+}
+
+bool LimitReqBuckets::is_idle(
+    const Bucket& bucket, std::int64_t now, std::int64_t most) const noexcept
+{
+    constexpr std::int64_t idle = 60'000;  // ms
+    return now - bucket.last >= idle && drained(bucket, now) <= most;
 }
 
 /// At most two, as nginx does for each key that is new.
 void LimitReqBuckets::remove_idle(std::int64_t now)
 {
-    constexpr std::int64_t idle = 60'000;  // ms
-    for (int i = 0; i < 2 && !buckets_.empty(); ++i) {
-        const Bucket& oldest = buckets_.back();
-        if (now - oldest.last < idle || drained(oldest, now) > 0) {
-            return;
-        }
-        places_.erase(oldest.key);
+    const std::int64_t most = removes_ == Removes::most ? -one_request : 0;
+    for (int i = 0; i < 2 && !buckets_.empty() && is_idle(buckets_.back(), now, most); ++i) {
+        places_.erase(buckets_.back().key);
         buckets_.pop_back();
     }
 }
@@ -48,7 +63,7 @@ std::int64_t LimitReqBuckets::look_up(std::string_view key, std::int64_t now)
     const auto known = places_.find(key);
     if (known != places_.end()) {
         buckets_.splice(buckets_.begin(), buckets_, known->second);
-        return with_one_more(drained(buckets_.front(), now));
+        return with_one_more(buckets_.front(), now);
     }
     remove_idle(now);
     buckets_.push_front({ std::string(key), 0, 0 });
@@ -56,11 +71,11 @@ std::int64_t LimitReqBuckets::look_up(std::string_view key, std::int64_t now)
     return 0;
 }
 
-void LimitReqBuckets::take(std::int64_t now)
+void LimitReqBuckets::take(std::int64_t now, std::int64_t burst)
 {
     Bucket& bucket = buckets_.front();
-    // The first request of a key is in no excess.
-    bucket.excess = bucket.last == 0 ? 0 : with_one_more(drained(bucket, now));
+    const std::int64_t most = std::max(drained(bucket, now), burst);
+    bucket.excess = std::min(with_one_more(bucket, now), most);
     bucket.last = now;
 }
 
@@ -76,6 +91,8 @@ LimitReqs::LimitReqs(
 {
     for (const LimitReqZone& zone : zones) {
         zones_.emplace_back(zone.rate);
+        least_.emplace_back(zone.rate, LimitReqBuckets::Removes::least);
+        most_.emplace_back(zone.rate, LimitReqBuckets::Removes::most);
     }
     for (std::size_t i = 0; i < limits; ++i) {
         results_.emplace_back(options.busiest).counts.minutes = Minutes(options.timeline);
@@ -92,11 +109,7 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
     // The first limit that refuses ends it; those after it are not asked.
     for (std::size_t i = 0; i < plan.limits.size() && result != Result::refused; ++i) {
         const PlannedLimitReq& limit = plan.limits[i];
-        std::string own;
-        keys_[i] = limit.key.value(values, own);
-        if (keys_[i].size() > longest_key) {
-            keys_[i].clear();
-        }
+        read_key(limit, values, keys_[i]);
         if (keys_[i].empty()) {
             continue;
         }
@@ -115,11 +128,59 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
     }
     for (std::size_t i = 0; i < plan.limits.size(); ++i) {
         if (!keys_[i].empty()) {
-            zones_[plan.limits[i].zone].take(now_ms);
+            zones_[plan.limits[i].zone].take(now_ms, plan.limits[i].burst);
         }
     }
     results_[slowest].counts.delayed += longest_delay > 0 ? 1 : 0;
     return result;
+}
+
+LimitReqs::Result LimitReqs::follow(const LimitReqPlan& plan, Values& values, std::int64_t now)
+{
+    const std::int64_t now_ms = now / 1000;
+    const std::size_t first = taken_.size();
+    for (const PlannedLimitReq& limit : plan.limits) {
+        std::string key;
+        read_key(limit, values, key);
+        if (key.empty()) {
+            continue;
+        }
+        const bool may_pass = least_[limit.zone].look_up(key, now_ms) <= limit.burst;
+        const bool must_pass = most_[limit.zone].look_up(key, now_ms) <= limit.burst;
+        const std::string question = "limit_req " + std::to_string(limit.number);
+        if (!may_pass || (!must_pass && values.in_doubt(nullptr, question, false))) {
+            taken_.resize(first);
+            return Result::refused;
+        }
+        taken_.push_back({ limit.zone, std::move(key), limit.burst });
+    }
+    return taken_.size() == first ? Result::unlimited : Result::passes;
+}
+
+/// A request counts once for a key. It surely does if it does in each course.
+void LimitReqs::count_followed(std::uint64_t courses, std::int64_t now)
+{
+    const std::int64_t now_ms = now / 1000;
+    while (!taken_.empty()) {
+        const Taken one = std::move(taken_.back());
+        taken_.pop_back();
+        const auto others =
+            std::remove_if(taken_.begin(), taken_.end(), [&one](const Taken& other) {
+                return other.zone == one.zone && other.key == one.key;
+            });
+        const auto times = static_cast<std::uint64_t>(taken_.end() - others) + 1;
+        std::int64_t burst = one.burst;
+        for (auto other = others; other != taken_.end(); ++other) {
+            burst = std::max(burst, other->burst);
+        }
+        taken_.erase(others, taken_.end());
+        most_[one.zone].look_up(one.key, now_ms);
+        most_[one.zone].take(now_ms, burst);
+        if (times == courses) {
+            least_[one.zone].look_up(one.key, now_ms);
+            least_[one.zone].take(now_ms, burst);
+        }
+    }
 }
 
 void LimitReqs::note(

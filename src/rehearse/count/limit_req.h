@@ -30,15 +30,25 @@ struct LimitReqPlan {
 /// The keys of a `limit_req_zone`: leaky buckets in milliseconds and thousandths of a request, by
 /// ngx_http_limit_req_lookup, _account and _expire of nginx 1.22's ngx_http_limit_req_module.c. The
 /// zone's memory never ends here.
+///
+/// A key that was removed is in less excess than one that was not. When nginx removes it depends on
+/// all keys; the buckets of `least` and `most` count it as removed as early, or as late, as it
+/// can matter.
 class LimitReqBuckets {
 public:
-    explicit LimitReqBuckets(std::int64_t rate) : rate_(rate) {}
+    enum class Removes : std::uint8_t { as_nginx, least, most };
+
+    explicit LimitReqBuckets(std::int64_t rate, Removes removes = Removes::as_nginx)
+        : rate_(rate), removes_(removes)
+    {
+    }
 
     /// Finds or adds a key, which is then the last one to be removed. Returns how many thousandths
     /// it has beyond its rate with one more request. `now` in milliseconds.
     std::int64_t look_up(std::string_view key, std::int64_t now);
-    /// Counts a request of the key that was looked up last.
-    void take(std::int64_t now);
+    /// Counts a request of the key that was looked up last; `burst`: up to this excess, unless it
+    /// is greater already.
+    void take(std::int64_t now, std::int64_t burst);
     /// How long a request waits that is counted. In milliseconds.
     std::int64_t delay(std::int64_t excess, std::int64_t undelayed) const noexcept;
 
@@ -50,10 +60,12 @@ private:
     };
 
     std::int64_t drained(const Bucket& bucket, std::int64_t now) const noexcept;
-    static std::int64_t with_one_more(std::int64_t left) noexcept;
+    std::int64_t with_one_more(const Bucket& bucket, std::int64_t now) const noexcept;
+    bool is_idle(const Bucket& bucket, std::int64_t now, std::int64_t most) const noexcept;
     void remove_idle(std::int64_t now);
 
     std::int64_t rate_;
+    Removes removes_;
     std::list<Bucket> buckets_;  // the one that was looked up last is first
     std::unordered_map<std::string_view, std::list<Bucket>::iterator> places_;
 };
@@ -78,6 +90,12 @@ public:
     /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
     Result decide(const LimitReqPlan& plan, Values& values, std::int64_t now);
 
+    /// The same of one course of a request (Values::begin_courses), by what the limits may have
+    /// counted: where that matters, the values are asked. Nothing is noted.
+    Result follow(const LimitReqPlan& plan, Values& values, std::int64_t now);
+    /// Counts the request after its last course.
+    void count_followed(std::uint64_t courses, std::int64_t now);
+
     /// Call after the last request.
     void finish();
 
@@ -90,7 +108,17 @@ private:
         bool refused);
 
     const Evidence& evidence_;
+    struct Taken {
+        std::size_t zone;
+        std::string key;
+        std::int64_t burst;
+    };
+
     std::vector<LimitReqBuckets> zones_;
+    // As Bounds of the module's limits.
+    std::vector<LimitReqBuckets> least_;
+    std::vector<LimitReqBuckets> most_;
+    std::vector<Taken> taken_;  // in the courses of a request
     std::vector<LimitReqResult> results_;
     std::vector<std::string> keys_;  // of the plan's limits, for one request
 };

@@ -117,21 +117,17 @@ void Rehearsal::evaluate(const Plan& plan, Values& values)
     }
 }
 
-bool Rehearsal::decide_by(Decider& other, const Plan* plan, Values& values, std::int64_t now)
+std::span<const AskedLimit> Rehearsal::asked_by(const Plan& plan, Values& values)
 {
-    if (plan != nullptr) {
-        again_ = true;
-        evaluate(*plan, values);
-        again_ = false;
-        fails_closed_ = plan->fails_closed;
-    }
-    return asked_.empty() || other.decide(asked_, now, values.record().end, fails_closed_);
+    again_ = true;
+    evaluate(plan, values);
+    again_ = false;
+    return asked_;
 }
 
 bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
 {
     evaluate(plan, values);
-    fails_closed_ = plan.fails_closed;
     if (asked_.empty()) {
         return true;
     }

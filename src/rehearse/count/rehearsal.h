@@ -46,8 +46,10 @@ public:
     /// Whether a limit applied to the last request: one whose key is empty does not.
     bool any_applied() const noexcept { return !asked_.empty(); }
 
-    /// Decides the request by another decider, too: by the last plan, or by another one.
-    bool decide_by(Decider& other, const Plan* plan, Values& values, std::int64_t now);
+    /// What a plan asks of the last request, without deciding it again. Valid until the next call.
+    std::span<const AskedLimit> asked_by(const Plan& plan, Values& values);
+    /// What the last plan asked.
+    std::span<const AskedLimit> asked() const noexcept { return asked_; }
 
     /// Call after the last request.
     void finish();
@@ -77,9 +79,8 @@ private:
     std::vector<const PlannedLimit*> planned_;  // the same
     std::vector<std::string> keys_;             // the same, or more
     std::optional<Trace> trace_;
-    std::string text_;           // of a key, a rate, a cost
-    bool fails_closed_ = false;  // of the last plan
-    bool again_ = false;         // the request is noted already
+    std::string text_;    // of a key, a rate, a cost
+    bool again_ = false;  // the request is noted already
 };
 
 }  // namespace ratelimit::rehearse

@@ -177,23 +177,12 @@ namespace {
 
 std::optional<TotalReport::Range> range_of(const Rehearsed& subject)
 {
-    TotalReport::Range out;
-    for (const auto& [directive, requests] : subject.doubts()) {
-        out.requests += requests;
-    }
-    if (out.requests == 0) {
+    if (subject.doubtful() == 0) {
         return std::nullopt;
     }
-    const auto share = [](std::uint64_t part, std::uint64_t whole) {
-        return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-    };
-    out.least = share(subject.totals().refused, subject.totals().requests);
-    out.most = out.least;
-    for (const Bound& bound : subject.bounds()) {
-        out.least = std::min(out.least, share(bound.refused, bound.requests));
-        out.most = std::max(out.most, share(bound.refused, bound.requests));
-    }
-    return out;
+    const Bounds& bounds = *subject.bounds();
+    return TotalReport::Range{ bounds.least_refused(), bounds.most_refused(), bounds.requests(),
+                               subject.doubtful() };
 }
 
 }  // namespace

@@ -70,9 +70,10 @@ struct TotalReport {
     /// If the log does not tell enough of some requests: the shares of requests that are refused at
     /// least and at most.
     struct Range {
-        double least = 0;
-        double most = 0;
-        std::uint64_t requests = 0;  // of which the log does not tell enough
+        std::uint64_t least = 0;     // requests that are refused
+        std::uint64_t most = 0;      // the same
+        std::uint64_t requests = 0;  // that may meet a limit
+        std::uint64_t doubtful = 0;  // of which the log does not tell enough
     };
     std::optional<Range> range;
 };

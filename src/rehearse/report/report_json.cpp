@@ -30,8 +30,10 @@ Json json_of(const TotalReport& total)
                  { "refused", total.refused },
                  { "succeeded", total.has_status ? Json(total.succeeded) : Json() } };
     if (total.range) {
-        out["between"] = { total.range->least, total.range->most };
-        out["doubtful"] = total.range->requests;
+        const auto& range = *total.range;
+        out["doubtful"] = range.doubtful;
+        out["may_meet"] = range.requests;
+        out["refused_between"] = { range.least, range.most };
     }
     out["clients"] = total.has_clients ? Json(total.clients) : Json();
     out["clients_refused"] = total.has_clients ? Json(total.clients_refused) : Json();

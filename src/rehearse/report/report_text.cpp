@@ -133,10 +133,13 @@ void add_total_numbers(const TotalReport& total, std::string& out)
     }
     out += '\n';
     if (total.range) {
+        const TotalReport::Range& range = *total.range;
         add(out,
-            "                between %.4g and %.4g %%: the log does not tell enough of %" PRIu64
+            "                between %" PRIu64 " and %" PRIu64 " of %" PRIu64
+            " that may meet a limit (%.4g and %.4g %%): the log does not tell enough of %" PRIu64
             " requests\n",
-            100 * total.range->least, 100 * total.range->most, total.range->requests);
+            range.least, range.most, range.requests, percent(range.least, range.requests),
+            percent(range.most, range.requests), range.doubtful);
     }
     if (total.has_clients) {
         const char* about = total.exact ? "" : "about ";

@@ -22,7 +22,7 @@ bool RedirectServer::answered(Values& values, const RequestFacts& facts) const
     const int status = facts.status_of(values);
     const bool fits =
         status == 0 || std::find(statuses.begin(), statuses.end(), status) != statuses.end();
-    return fits && !facts.asked_upstream(values) && values.in_doubt(*directive, status != 0);
+    return fits && !facts.asked_upstream(values) && values.in_doubt(directive, "", status != 0);
 }
 
 }  // namespace ratelimit::rehearse

@@ -1,5 +1,9 @@
 #include "rehearse/route/rehearsed.h"
 
+#include <algorithm>
+#include <set>
+#include <span>
+
 namespace ratelimit::rehearse {
 
 std::unique_ptr<HttpConf> read_site_conf(
@@ -39,39 +43,59 @@ Rehearsed::Rehearsed(
       values_(format.escape())
 {
     if (site_.may_doubt()) {
-        bounds_.emplace_back(*conf_, false);
-        bounds_.emplace_back(*conf_, true);
+        bounds_.emplace(conf_->zones, conf_->titles);
     }
 }
 
-/// Decides the request for each bound: `route` is the likely one, of which the limits are decided.
-void Rehearsed::note_bounds(const Record& record, const Route& route, bool met, bool refused)
+void Rehearsed::add_course(const Route& route, std::span<const AskedLimit> asked)
 {
-    const Directive* doubt = values_.asker();
-    if (doubt != nullptr) {
-        ++doubts_[doubt];
+    Course course;
+    course.refused = route.limit_req == Result::refused;
+    course.met = route.limit_req == Result::passes
+        && (route.reached == Reached::none || route.plan != nullptr);
+    if (route.plan != nullptr) {
+        course.asked.assign(asked.begin(), asked.end());
+        course.fails_closed = route.plan->fails_closed;
     }
-    const bool by_nginx = route.limit_req == Result::refused;
-    for (Bound& bound : bounds_) {
-        if (doubt == nullptr) {
-            if (route.plan != nullptr) {
-                refused =
-                    !rehearsal_.decide_by(bound.decider, nullptr, values_, record.time) || by_nginx;
+    if (std::find(courses_.begin(), courses_.end(), course) == courses_.end()) {
+        courses_.push_back(std::move(course));
+    }
+}
+
+/// Decides the request for the bounds, in all its courses; `likely` is one of them. A question is
+/// counted if the limits depend on any of the answers.
+void Rehearsed::note_bounds(const Route& likely)
+{
+    const Record& record = values_.record();
+    courses_.clear();
+    if (values_.doubts().empty() && conf_->limit_req_titles.empty()) {
+        add_course(likely, rehearsal_.asked());
+        bounds_->decide(courses_, record.time, record.end);
+        return;
+    }
+    std::set<const Directive*> askers;
+    std::uint64_t followed = 0;
+    values_.begin_courses();
+    do {
+        const Route route = site_.find(values_, limit_reqs_);
+        add_course(
+            route,
+            route.plan == nullptr ? std::span<const AskedLimit>()
+                                  : rehearsal_.asked_by(*route.plan, values_));
+        for (const Values::Doubt& one : values_.doubts()) {
+            if (one.asker != nullptr) {
+                askers.insert(one.asker);
             }
-            bound.requests += met ? 1 : 0;
-            bound.refused += met && refused ? 1 : 0;
-            continue;
         }
-        values_.begin(record, bound.assumed);
-        const Route other = site_.find(values_, limit_reqs_, true);
-        if (other.plan == nullptr) {
-            bound.requests += by_nginx ? 1 : 0;
-            bound.refused += by_nginx ? 1 : 0;
-            continue;
+        ++followed;
+    } while (values_.next_course());
+    limit_reqs_.count_followed(followed, record.time);
+    bounds_->decide(courses_, record.time, record.end);
+    if (courses_.size() > 1 && !askers.empty()) {
+        ++doubtful_;
+        for (const Directive* one : askers) {
+            ++doubts_[one];
         }
-        const bool passes = rehearsal_.decide_by(bound.decider, other.plan, values_, record.time);
-        bound.requests += rehearsal_.any_applied() || by_nginx ? 1 : 0;
-        bound.refused += !passes || by_nginx ? 1 : 0;
     }
 }
 
@@ -99,8 +123,8 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
             totals_.clients.add(evidence_.address(values_), record.time, values_, evidence_);
         }
     }
-    if (!bounds_.empty()) {
-        note_bounds(record, route, met, result == Result::refused);
+    if (bounds_) {
+        note_bounds(route);
     }
     if (list_) {
         list_->add(values_, reached, result != Result::refused);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rehearse/count/bounds.h"
 #include "rehearse/count/refused_keys.h"
 #include "rehearse/count/rehearsal.h"
 #include "rehearse/route/decision_list.h"
@@ -26,19 +27,6 @@ struct Totals {
     std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
 };
 
-/// What the limits would do if each question that the log does not answer had one answer.
-struct Bound {
-    Bound(const HttpConf& conf, bool its_assumed)
-        : decider(conf.zones, conf.titles, 0), assumed(its_assumed)
-    {
-    }
-
-    Decider decider;
-    bool assumed;
-    std::uint64_t requests = 0;  // as in Totals
-    std::uint64_t refused = 0;
-};
-
 /// One configuration, and what its limits do to the requests of a log.
 class Rehearsed {
 public:
@@ -59,9 +47,11 @@ public:
     const HttpConf& conf() const noexcept { return *conf_; }
     const Site& site() const noexcept { return site_; }
     const Totals& totals() const noexcept { return totals_; }
-    /// Empty: the log answers all questions.
-    const std::vector<Bound>& bounds() const noexcept { return bounds_; }
-    /// Requests that the log does not tell enough of, by the directive that matters.
+    /// Requests whose limits the log does not tell enough of.
+    std::uint64_t doubtful() const noexcept { return doubtful_; }
+    /// Null: there can be none.
+    const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
+    /// Those that a directive asked about; of one request several can.
     const std::map<const Directive*, std::uint64_t>& doubts() const noexcept { return doubts_; }
     const Evidence& evidence() const noexcept { return evidence_; }
     Rehearsal& rehearsal() noexcept { return rehearsal_; }
@@ -71,7 +61,8 @@ public:
     Values& values() noexcept { return values_; }
 
 private:
-    void note_bounds(const Record& record, const Route& route, bool met, bool refused);
+    void note_bounds(const Route& likely);
+    void add_course(const Route& route, std::span<const AskedLimit> asked);
 
     std::unique_ptr<HttpConf> conf_;
     Variables variables_;
@@ -81,7 +72,9 @@ private:
     LimitReqs limit_reqs_;
     Values values_;
     Totals totals_;
-    std::vector<Bound> bounds_;
+    std::optional<Bounds> bounds_;
+    std::vector<Course> courses_;  // of the last request
+    std::uint64_t doubtful_ = 0;
     std::map<const Directive*, std::uint64_t> doubts_;
     std::optional<DecisionList> list_;
 };

@@ -86,7 +86,7 @@ bool RequestFacts::file_found(Values& values, const Directive& asker, bool other
     if (final_path != nullptr || (code != 0 && !is_success(code))) {
         return code == 0 || is_success(code);
     }
-    return values.in_doubt(asker, looks_static(current));
+    return values.in_doubt(&asker, current, looks_static(current));
 }
 
 bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker) const
@@ -104,7 +104,7 @@ bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker)
     const bool fits = slash ? is_success(code) || code == 403 : code == 301;
     return fits
         && (knows_files() ? upstream != nullptr && !asked_upstream(values)
-                          : values.in_doubt(asker, false));
+                          : values.in_doubt(&asker, current + " folder", false));
 }
 
 int RequestFacts::upstream_answer(Values& values, int number) const

@@ -75,12 +75,14 @@ Reached Router::limit_req(Walk& walk) const
     const Surroundings& own = location.own.around;
     const bool by_status = own.limit_req || (location.limit_req_plan && trusts_status_);
     if (location.limit_req_plan && !walk.is_counted) {
-        const auto result = walk.limit_reqs.decide(
-            *location.limit_req_plan, walk.values, walk.values.record().time);
+        const auto time = walk.values.record().time;
+        const LimitReqPlan& plan = *location.limit_req_plan;
+        const auto result = walk.values.follows_all()
+            ? walk.limit_reqs.follow(plan, walk.values, time)
+            : walk.limit_reqs.decide(plan, walk.values, time);
         walk.is_counted = result != LimitReqs::Result::unlimited;
         if (!by_status && walk.is_counted) {
-            walk.route.limit_req =
-                location.limit_req_plan->dry_run ? LimitReqs::Result::passes : result;
+            walk.route.limit_req = plan.dry_run ? LimitReqs::Result::passes : result;
         }
         if (walk.route.limit_req == LimitReqs::Result::refused) {
             return Reached::limit_req;
@@ -223,7 +225,7 @@ Router::Next Router::index(Walk& walk) const
             || (facts_.final_path == nullptr && fits && location != nullptr
                 && (by_upstream || location->plan)
                 && (asker == nullptr || facts_.knows_files()
-                    || !walk.values.in_doubt(*asker, false)))) {
+                    || !walk.values.in_doubt(asker, path, false)))) {
             return redirect(
                 walk,
                 path + (walk.values.rewritten().args.empty() ? "" : "?")
@@ -338,14 +340,12 @@ bool Router::may_doubt(const ServerConf& server) const
     return found;
 }
 
-Route Router::find(
-    Values& values, const ServerConf& server, LimitReqs& limit_reqs, bool again) const
+Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const
 {
     Values::Rewritten& state = values.rewritten();
     state.server_name =
         server.names.empty() ? std::string_view() : std::string_view(server.names.front());
     Walk walk{ values, server, limit_reqs };
-    walk.is_counted = again;
     if (facts_.path != nullptr) {
         state.path = facts_.path->value(values);
         if (state.path.empty() || facts_.lacks_host(values)) {

@@ -50,10 +50,9 @@ public:
         compile_routes(server, scope, facts_, warnings);
     }
 
-    /// Values::begin comes before it. `limit_reqs` decides on the way, unless the request was
-    /// followed before (`again`).
-    Route find(
-        Values& values, const ServerConf& server, LimitReqs& limit_reqs, bool again = false) const;
+    /// Values::begin comes before it, or another course of the request. `limit_reqs` decides on
+    /// the way.
+    Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
 
     /// Whether there can be questions about requests of the server that the log does not answer
     /// (Values::in_doubt). Call after `compile`.

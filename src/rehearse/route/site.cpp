@@ -348,11 +348,11 @@ const ServerConf* Site::server_of(Values& values) const
     return only_ != nullptr ? only_ : servers_[found];
 }
 
-Route Site::find(Values& values, LimitReqs& limit_reqs, bool again) const
+Route Site::find(Values& values, LimitReqs& limit_reqs) const
 {
     values.rewritten().captures.clear();
     const ServerConf* server = server_of(values);
-    return server->has_limits ? router_.find(values, *server, limit_reqs, again) : Route{};
+    return server->has_limits ? router_.find(values, *server, limit_reqs) : Route{};
 }
 
 }  // namespace ratelimit::rehearse

@@ -16,7 +16,7 @@ public:
     Site(HttpConf& conf, Variables& variables, const std::string& server);
 
     /// Where a request ends up.
-    Route find(Values& values, LimitReqs& limit_reqs, bool again = false) const;
+    Route find(Values& values, LimitReqs& limit_reqs) const;
     /// Whether there can be requests that the log does not tell enough of.
     bool may_doubt() const noexcept { return may_doubt_; }
 

@@ -4,9 +4,9 @@
 #include "rehearse/log/log_format.h"
 #include "rehearse/log/record.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,30 +33,61 @@ public:
         std::string_view server_name;       // the first name of the server
     };
 
-    /// Begins the next request; `record` must live as long as it. `assumed`: the answer to each
-    /// question that the log does not answer; empty: the likely one.
-    void begin(const Record& record, std::optional<bool> assumed = std::nullopt) noexcept
+    /// A question that the log does not answer, such as whether a file was there.
+    struct Doubt {
+        const Directive* asker;  // null: a limit of nginx, which may refuse
+        std::string question;
+        bool answer;
+    };
+
+    /// Begins the next request; `record` must live as long as it. Doubts get the likely answer.
+    void begin(const Record& record)
     {
         record_ = &record;
-        assumed_ = assumed;
-        asker_ = nullptr;
-        ++request_;
-        rewritten_.path.clear();
-        rewritten_.args.clear();
-        rewritten_.redirected = false;
-        rewritten_.captures.clear();
+        doubts_.clear();
+        restart();
+        follows_all_ = false;
+    }
+    /// Begins the request again, to follow it with other answers: each answer to its first doubt,
+    /// and so on.
+    void begin_courses()
+    {
+        doubts_.clear();
+        restart();
+        follows_all_ = true;
+    }
+    /// Begins it with the next answers; false: it was followed with all.
+    bool next_course()
+    {
+        while (!doubts_.empty() && doubts_.back().answer) {
+            doubts_.pop_back();
+        }
+        if (doubts_.empty()) {
+            return false;
+        }
+        doubts_.back().answer = true;
+        restart();
+        return true;
+    }
+    bool follows_all() const noexcept { return follows_all_; }
+    /// Those of this course, in the order of their questions.
+    const std::vector<Doubt>& doubts() const noexcept { return doubts_; }
+
+    /// Answers a question that the log does not answer; the same one twice in the same way.
+    bool in_doubt(const Directive* asker, std::string_view question, bool likely)
+    {
+        const auto asked = std::find_if(
+            doubts_.begin(), doubts_.begin() + static_cast<std::ptrdiff_t>(asked_),
+            [question](const Doubt& one) { return one.question == question; });
+        if (asked - doubts_.begin() < static_cast<std::ptrdiff_t>(asked_)) {
+            return asked->answer;
+        }
+        if (asked_ == doubts_.size()) {
+            doubts_.push_back({ asker, std::string(question), likely && !follows_all_ });
+        }
+        return doubts_[asked_++].answer;
     }
     Rewritten& rewritten() noexcept { return rewritten_; }
-
-    /// Answers a question of a directive that the log does not answer, such as whether there was a
-    /// file.
-    bool in_doubt(const Directive& asker, bool likely) noexcept
-    {
-        asker_ = asker_ == nullptr ? &asker : asker_;
-        return assumed_.value_or(likely);
-    }
-    /// The first directive that asked one; null: none did.
-    const Directive* asker() const noexcept { return asker_; }
 
     const Record& record() const noexcept { return *record_; }
     Escape escape() const noexcept { return escape_; }
@@ -74,12 +105,23 @@ public:
     }
 
 private:
+    void restart() noexcept
+    {
+        asked_ = 0;
+        ++request_;
+        rewritten_.path.clear();
+        rewritten_.args.clear();
+        rewritten_.redirected = false;
+        rewritten_.captures.clear();
+    }
+
     Escape escape_;
     const Record* record_ = nullptr;
     std::uint64_t request_ = 0;
     Rewritten rewritten_;
-    std::optional<bool> assumed_;
-    const Directive* asker_ = nullptr;
+    std::vector<Doubt> doubts_;
+    std::size_t asked_ = 0;  // of doubts_, in this course
+    bool follows_all_ = false;
     std::vector<std::unique_ptr<Slot>> slots_;  // do not move: views refer to their text
 };
 
