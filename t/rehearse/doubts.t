@@ -21,6 +21,8 @@ subtest 'what the log does not tell is counted, and the result is a range' => su
         logs => [log_file(map { qq{1795000000 10.0.0.1 "GET $_->[0] HTTP/1.1" $_->[1] } . ($_->[0] eq '/app' ? "200\n" : "-\n") } @asked)]);
     is $report->{warnings}, '';
     ok !exists $report->{total}{refused_between}, 'with $upstream_status there is no range';
+    $report = report(conf => $conf, options => ['--format', '$msec $remote_addr "$request" $status $uri'], logs => [log_file(qq{1795000000 10.0.0.1 "GET /app HTTP/1.1" 200 /app\n})]);
+    is $report->{total}{doubtful}, 1, 'a named location does not change $uri';
     for (['-f', 200], ['!-d', 301], ['-e', 200], ['-x', 200]) {
         my ($test, $status) = @{$_};
         $report = report(conf => "$limited\nif ($test \$request_filename) { rewrite ^ /x last; } ratelimit zone=z; location /x { ratelimit off; }",
@@ -28,8 +30,21 @@ subtest 'what the log does not tell is counted, and the result is a range' => su
         is $report->{warnings}, $warning->('if', 2, 1), $test;
     }
     $report = report(conf => "$limited\nlocation / { error_page 404 = \@app; } location \@app { ratelimit zone=z; proxy_pass http://x; }", logs => [log_file(map { line(path => '/app') } 1 .. 4)]);
-    is $report->{warnings}, $warning->('error_page', 2, 4);
+    is $report->{warnings}, $warning->('error_page', 2, 4) =~ s/which files exist/whether there was the error/r;
     is_deeply [@{ $report->{total} }{qw(requests refused)}, @{ $report->{total}{refused_between} }], [4, 2, 0, 2];
+};
+
+subtest 'the page of an error that an upstream may have answered with' => sub {
+    my $limited = 'ratelimit_zone $remote_addr zone=z rate=2r/m algorithm=fixed_window; location @other { ratelimit zone=z; proxy_pass http://y; }';
+    my @asked   = (200, 200, 200, 404, 502);
+    for (['error_page 502 504 = @other;', 4], ['error_page 404 = @other;', undef], ['proxy_intercept_errors on; error_page 404 = @other;', 4], ['error_page 502 @other;', undef]) {
+        my ($pages, $doubtful) = @{$_};
+        my $report = report(conf => "$limited location / { $pages proxy_pass http://x; }", logs => [log_file(map { line(status => $_) } @asked)], options => ['--allow-unreached']);
+        is $report->{total}{doubtful}, $doubtful, "$pages: a status that `=` may have changed, and no other";
+        next if !$doubtful;
+        like $report->{warnings}, qr/^ratelimit-rehearse: "error_page" in \S+:1: the log does not tell of $doubtful requests whether there was the error \(log \$upstream_status to know\)$/;
+        is_deeply [@{ $report->{total} }{qw(requests refused may_meet)}, @{ $report->{total}{refused_between} }], [1, 0, 5, 0, 3], 'the one with the status of the error met the limit, or all did';
+    }
 };
 
 subtest 'a server that redirects to the one with limits' => sub {
@@ -54,8 +69,12 @@ subtest 'a server that redirects to the one with limits' => sub {
     }
     for my $other ('server_name other.example; return 301 https://$host$request_uri; }', 'listen 80 default_server; access_log off; return 301 /x; }',
         'server_name shop.example; location / { } }', 'listen 443 ssl; server_name www.shop.example; return 301 /; }') {
-        my $report = report(conf => "$zone server { listen 80; server_name first; } server { $other $tls $format", logs => [log_file(@short)], options => ['--format', 'full']);
+        my $conf   = "$zone server { listen 80; server_name first; } server { $other $tls";
+        my $report = report(conf => "$conf @{[$format =~ s/ \$scheme//r]}", logs => [log_file(map { s/ https?//r } @short)], options => ['--format', 'full']);
         is $report->{requests}{limits}, 4, "$other: it is none";
+        is $report->{warnings}, '';
+        $report = report(conf => "$conf $format", logs => [log_file(@short)], options => ['--format', 'full']);
+        is $report->{requests}{limits}, 3, 'a server of TLS alone answers nothing else';
     }
 };
 

@@ -25,6 +25,7 @@ sub random_conf {
         "location /not/ { if (!-f \$request_filename) { rewrite ^ /sure/x last; } @{[$limits->()]} }",
         "location /both/ { if (-f \$request_filename) { rewrite ^ /file break; } @{[$limits->()]} try_files \$uri \@program; }",
         "location /page/ { error_page 404 = \@program; }",
+        "location /up/ { proxy_intercept_errors on; error_page 404 = \@program; proxy_pass http://x; }",
         "location = /file { @{[$limits->()]} }";
 }
 
@@ -35,11 +36,14 @@ sub random_lines {
     my %doubtful = map { 5 + int(rand 35) => 1 } 1 .. $doubts;
     return map {
         $t += one_of(0, 0, 0.2, 1, 3) + rand;
-        my $place = $doubtful{$_} ? one_of('/tries/', '/if/', '/not/', '/both/', '/page/') : '/sure/';
+        my $place = $doubtful{$_} ? one_of('/tries/', '/if/', '/not/', '/both/', '/page/', '/up/') : '/sure/';
         [sprintf(qq{%.3f %.3f 10.0.0.%d "GET %s%s?c=%d&r=%s&g=%d&p=%s HTTP/1.1" 200}, 1_795_000_000 + $t, one_of(0, 0.5, 4), rand 2, $place, one_of('x', 'y'),
             one_of(0, 1, 1, 1, 3), one_of(0, 2, '30%'), one_of(0, 1, 2, 5), one_of('4r/m', '9r/m', '2r/10s', '')), $doubtful{$_} // 0];
     } 1 .. 40;
 }
+
+# $upstream_status of a line, if there was the file or the upstream's error, or if not.
+sub upstream { my ($text, $found) = @_; return !$found ? 200 : $text =~ m{/up/} ? '404 : 200' : '-' }
 
 sub total { my ($conf, $format_of, $lines) = @_; return report(conf => $conf, logs => [log_file(map { "$_\n" } @{$lines})], options => ['--format', $format_of, '--allow-unreached', '--top', 0])->{total} }
 
@@ -56,7 +60,7 @@ subtest "random configurations ($first)" => sub {
         my @refused;
         for my $course (0 .. 2**@doubts - 1) {
             my %file = map { $doubts[$_] => $course >> $_ & 1 } 0 .. $#doubts;
-            push @refused, total($conf, "$format \$upstream_status", [map { "$lines[$_][0] " . ($file{$_} ? '-' : 200) } 0 .. $#lines])->{refused};
+            push @refused, total($conf, "$format \$upstream_status", [map { "$lines[$_][0] " . upstream($lines[$_][0], $file{$_}) } 0 .. $#lines])->{refused};
         }
         my @out = grep { $_ < $least || $_ > $most } @refused;
         is scalar @out, 0, "seed $seed: " . @refused . " answers refuse between $least and $most" or diag "$conf\n", join("\n", map { "$_->[1] $_->[0]" } @lines), "\n@refused";

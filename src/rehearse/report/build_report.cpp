@@ -202,7 +202,10 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
         } else {
             warning.append("\"").append(directive->name).append("\" in ").append(place);
             warning.append(": the log does not tell of ").append(count);
-            warning.append(" which files exist (log $upstream_status to know)");
+            warning.append(
+                directive->name == "error_page" ? " whether there was the error"
+                                                : " which files exist");
+            warning.append(" (log $upstream_status to know)");
         }
     }
 }

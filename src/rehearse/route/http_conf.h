@@ -3,7 +3,6 @@
 #include "rehearse/count/plan.h"
 #include "rehearse/log/log_format.h"
 #include "rehearse/route/locations.h"
-#include "rehearse/route/redirect_server.h"
 #include "rehearse/values/variables.h"
 
 #include <memory>
@@ -17,7 +16,8 @@ struct ServerConf {
     bool is_default = false;
     bool has_limits = false;  // a request of it may reach one
     std::vector<const Directive*> listens;
-    RedirectServer redirects;  // beside it
+    bool only_tls = false;
+    const Directive* redirector = nullptr;  // of redirects_to
     Location top;
 
     /// What it is called in reports: its first name, or where it is written.

@@ -72,39 +72,43 @@ bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const
     return method != nullptr && limit.applies_to(method->value(values));
 }
 
-bool RequestFacts::file_found(Values& values, const Directive& asker, bool other) const
+bool RequestFacts::file_found(Values& values, const Directive& asker, Other other) const
 {
     const std::string& current = values.rewritten().path;
-    if (final_path != nullptr && final_path->value(values) != current) {
+    const int code = status_of(values);
+    if ((final_path != nullptr && final_path->value(values) != current) || asked_upstream(values)
+        || (code != 0 && !is_success(code))) {
         return false;
     }
-    if (upstream != nullptr && !other) {
-        return upstream->value(values).empty()
-            && (status == nullptr || is_success(status_of(values)));
+    const bool known =
+        (upstream != nullptr && other.is_upstream) || (final_path != nullptr && other.has_path);
+    return known || values.in_doubt(&asker, current, looks_static(current));
+}
+
+bool RequestFacts::folder_found(Values& values, const Directive& asker, Other other) const
+{
+    const std::string& current = values.rewritten().path;
+    if (current == "/") {
+        return true;
     }
+    // The static module answers a folder with its index, with 403, or with a slash behind it.
     const int code = status_of(values);
-    if (final_path != nullptr || (code != 0 && !is_success(code))) {
-        return code == 0 || is_success(code);
+    const bool fits = current.ends_with('/') ? is_success(code) || code == 403 : code == 301;
+    if (!fits || asked_upstream(values)) {
+        return false;
     }
-    return values.in_doubt(&asker, current, looks_static(current));
+    if (final_path != nullptr && other.has_path) {
+        return final_path->value(values).starts_with(current);
+    }
+    return (upstream != nullptr && other.is_upstream)
+        || values.in_doubt(&asker, current + " folder", false);
 }
 
 bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker) const
 {
-    const std::string& current = values.rewritten().path;
-    const bool slash = current.ends_with('/');
-    if (kind != FileKind::folder && !slash && file_found(values, asker)) {
-        return true;
-    }
-    if (kind == FileKind::file || current == "/") {
-        return kind != FileKind::file;
-    }
-    // The static module answers a folder with its index, with 403, or with a slash behind it.
-    const int code = status_of(values);
-    const bool fits = slash ? is_success(code) || code == 403 : code == 301;
-    return fits
-        && (knows_files() ? upstream != nullptr && !asked_upstream(values)
-                          : values.in_doubt(&asker, current + " folder", false));
+    const bool slash = values.rewritten().path.ends_with('/');
+    return (kind != FileKind::folder && !slash && file_found(values, asker, {}))
+        || (kind != FileKind::file && folder_found(values, asker, {}));
 }
 
 int RequestFacts::upstream_answer(Values& values, int number) const

@@ -23,15 +23,20 @@ struct RequestFacts {
     int status_of(Values& values) const;
     /// Whether its method meets a `limit_except`.
     bool is_method(Values& values, const LimitExcept& limit) const;
+    /// What answers where a file is not there.
+    struct Other {
+        bool is_upstream = true;
+        bool has_path = true;  // of its own: it is no named location
+    };
     /// Whether nginx answered with a file of the current path. `asker`: the directive that wants to
-    /// know it, if the log does not tell. `other`: a file of another path may be the answer, too.
-    bool file_found(Values& values, const Directive& asker, bool other = false) const;
+    /// know it, if the log does not tell.
+    bool file_found(Values& values, const Directive& asker, Other other) const;
+    /// The same of a folder.
+    bool folder_found(Values& values, const Directive& asker, Other other) const;
     /// Whether a file or a folder of the current path was there.
     bool exists(Values& values, FileKind kind, const Directive& asker) const;
     /// Whether the log tells which files exist.
     bool knows_files() const noexcept { return upstream != nullptr || final_path != nullptr; }
-    /// Whether the log tells which path was answered in the end.
-    bool knows_end() const noexcept { return final_path != nullptr; }
     /// The status that an upstream answered with: the first of the request, the second after an
     /// internal redirect, and so on. If $upstream_status is not in the log, that of the request.
     int upstream_answer(Values& values, int number) const;

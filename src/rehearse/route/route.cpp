@@ -150,9 +150,7 @@ Router::Next Router::content(Walk& walk) const
         return try_files(walk);
     }
     if (location.handler != nullptr) {
-        const int status = facts_.upstream_answer(walk.values, walk.upstreams++);
-        const bool own_error = location.own.around.intercepts || status == 502 || status == 504;
-        return own_error ? error_page(walk, status) : Next::done;
+        return error_page(walk, facts_.upstream_answer(walk.values, walk.upstreams++));
     }
     const int status = facts_.status_of(walk.values);
     return path.ends_with('/') && status != 403 && status != 404 ? index(walk)
@@ -178,15 +176,14 @@ Router::Next Router::try_files(Walk& walk) const
     const std::string target(
         last.starts_with('=') ? std::string_view(last)
                               : walk.location->fallback->value(walk.values, own));
-    const bool other = !facts_.knows_end() && !target.starts_with('=') && is_of_files(walk, target);
+    const RequestFacts::Other other{ target.starts_with('=') || !is_of_files(walk, target),
+                                     !target.starts_with('@') };
     const bool tries_folder = std::any_of(
         args.begin(), args.end() - 1, [](const auto& one) { return one.ends_with('/'); });
     if (!path.ends_with('/') && facts_.file_found(walk.values, *walk.location->try_files, other)) {
         return Next::done;
     }
-    const bool is_folder = tries_folder && !(other && path != "/")
-        && facts_.exists(walk.values, FileKind::folder, *walk.location->try_files);
-    if (is_folder) {
+    if (tries_folder && facts_.folder_found(walk.values, *walk.location->try_files, other)) {
         constexpr int no_index = 403;
         if (!path.ends_with('/')) {
             return Next::done;  // it is redirected to the slash
@@ -236,7 +233,7 @@ Router::Next Router::index(Walk& walk) const
 }
 
 /// The page of an error, if there is one. `=`, or a limit of the page that refused, hides whether
-/// there was the error 404: as with try_files.
+/// there was the error: of a missing file, as with try_files, or of an upstream.
 Router::Next Router::error_page(Walk& walk, int status) const
 {
     const Location& location = walk.location == nullptr ? walk.server.top : *walk.location;
@@ -244,18 +241,29 @@ Router::Next Router::error_page(Walk& walk, int status) const
     if (pages == nullptr || walk.has_error_page) {
         return Next::done;
     }
-    const auto hidden = [&](const Directive& asker) {
-        if (walk.route.reached != Reached::none || location.handler != nullptr) {
+    const bool by_nginx = walk.route.reached != Reached::none || location.own.around.intercepts;
+    const auto hidden = [&](const ErrorPage& page) {
+        const Directive& asker = *page.directive;
+        if (walk.route.reached != Reached::none) {
             return false;
         }
+        if (location.handler != nullptr) {
+            const std::string question = page.target + " after " + std::to_string(walk.upstreams);
+            return facts_.upstream_status == nullptr
+                && walk.values.in_doubt(&asker, question, false);
+        }
+        const RequestFacts::Other other{ true, !page.target.starts_with('@') };
         const bool gets_slash = !walk.values.rewritten().path.ends_with('/')
-            && facts_.exists(walk.values, FileKind::folder, asker);
-        return !gets_slash && !facts_.file_found(walk.values, asker);
+            && facts_.folder_found(walk.values, asker, other);
+        return page.code == 404 && !gets_slash && !facts_.file_found(walk.values, asker, other);
     };
     for (std::size_t i = 0; i < pages->size(); ++i) {
         const ErrorPage& page = (*pages)[i];
         const bool changed = page.response_changes || status == too_many_requests;
-        if (page.code == status || (page.code == 404 && changed && hidden(*page.directive))) {
+        if (location.handler != nullptr && !by_nginx && page.code != 502 && page.code != 504) {
+            continue;  // the upstream's answer is not changed
+        }
+        if (page.code == status || (changed && hidden(page))) {
             walk.has_error_page = !location.own.around.recursive_errors;
             std::string own;
             return redirect(walk, std::string(location.error_targets[i].value(walk.values, own)));
@@ -322,20 +330,29 @@ Router::Next Router::find_location_of(Walk& walk) const
     return in_location(walk);
 }
 
+/// Whether a server with the same names answered the request.
+bool Router::of_other_server(Values& values, const ServerConf& server) const
+{
+    if (server.only_tls && facts_.scheme != nullptr) {
+        return facts_.scheme->value(values) == "http";
+    }
+    const int status = server.redirector == nullptr ? 200 : facts_.status_of(values);
+    const bool redirects = status == 0 || status == 301 || status == 302 || status == 303
+        || status == 307 || status == 308;
+    return redirects && !facts_.asked_upstream(values)
+        && values.in_doubt(server.redirector, "", status != 0);
+}
+
 bool Router::may_doubt(const ServerConf& server) const
 {
-    const auto has_page = [](const Surroundings& own) {
-        return own.error_pages != nullptr
-            && std::any_of(
-                   own.error_pages->begin(), own.error_pages->end(),
-                   [](const ErrorPage& page) { return page.code == 404; });
-    };
-    bool found = server.redirects.is_doubtful(facts_);
+    bool found = server.redirector != nullptr && !(server.only_tls && facts_.scheme != nullptr);
     for_each_location(server.top, [&](const Location& one) {
         const Surroundings& own = one.own.around;
         const bool asks = one.program.asks_for_files()
-            || (!one.plan && (one.try_files != nullptr || own.index != nullptr || has_page(own)));
-        found = found || (asks && !facts_.knows_end());
+            || (!one.plan
+                && (one.try_files != nullptr || own.index != nullptr
+                    || own.error_pages != nullptr));
+        found = found || asks;
     });
     return found;
 }
@@ -353,7 +370,7 @@ Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_re
             return walk.route;
         }
     }
-    if (server.redirects.answered(values, facts_)) {
+    if (of_other_server(values, server)) {
         walk.end(Reached::rewrite);
         return walk.route;
     }

@@ -98,6 +98,7 @@ private:
         }
     };
 
+    bool of_other_server(Values& values, const ServerConf& server) const;
     static void set_captures(const Location& location, Walk& walk);
     Reached limit_req(Walk& walk) const;
     Next rewritten(Walk& walk, const RewriteProgram& program) const;

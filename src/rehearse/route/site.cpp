@@ -1,7 +1,7 @@
 #include "rehearse/route/site.h"
 
 #include "limit/variable_text.h"
-#include "rehearse/route/redirect_search.h"
+#include "rehearse/route/other_server.h"
 #include "rehearse/values/map_sources.h"
 #include "rehearse/values/request_line.h"
 
@@ -130,7 +130,8 @@ void Site::compile(HttpConf& conf)
     for (const auto& one : conf.servers) {
         if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
             met.push_back(one.get());
-            one->redirects = redirects_beside(conf, *one, only_ == nullptr || by_name_);
+            one->only_tls = is_only_tls(*one);
+            one->redirector = redirects_to(conf, *one, only_ == nullptr || by_name_);
             declare_routes(*one, scope_);
         }
     }
