@@ -1,5 +1,7 @@
 #include "rehearse/conf/address.h"
 
+#include "limit/rate_text.h"
+
 #include <algorithm>
 #include <arpa/inet.h>
 
@@ -55,6 +57,20 @@ std::string binary_address(std::string_view text)
 {
     std::string out;
     return parse_address(text, out) ? out : std::string();
+}
+
+std::optional<Network> parse_network(const std::string& text)
+{
+    const auto slash = text.find('/');
+    std::string bytes = binary_address(text.substr(0, slash));
+    const auto bits = static_cast<std::int64_t>(bytes.size()) * 8;
+    const auto prefix =
+        slash == text.npos ? std::optional(bits) : parse_number(text.substr(slash + 1), 0, bits);
+    if (bytes.empty() || !prefix) {
+        return std::nullopt;
+    }
+    cut_address(bytes, static_cast<unsigned>(*prefix));
+    return Network{ std::move(bytes), static_cast<unsigned>(*prefix) };
 }
 
 std::string address_text(std::string_view bytes)

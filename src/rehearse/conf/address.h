@@ -3,6 +3,7 @@
 #include "limit/network_bits.h"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,13 @@ inline constexpr std::size_t ipv4_length = 4;
 
 /// The four or sixteen bytes of an address, in network order; nothing if the text is none.
 std::string binary_address(std::string_view text);
+
+struct Network {
+    std::string bytes;    // of its addresses: 4 or 16, and 0 beyond the prefix
+    unsigned prefix = 0;  // bits
+};
+/// "10.0.0.0/8", or one address. Empty: it is neither.
+std::optional<Network> parse_network(const std::string& text);
 
 /// The same into `out`. False: the text is no address.
 bool parse_address(std::string_view text, std::string& out);

@@ -25,16 +25,12 @@ AccessRule rule_of(const Directive& directive)
         rule.unix_socket = true;
         return rule;
     }
-    const auto slash = text.find('/');
-    rule.network = binary_address(text.substr(0, slash));
-    const auto bits = static_cast<std::int64_t>(rule.network.size()) * 8;
-    const auto prefix =
-        slash == text.npos ? std::optional(bits) : parse_number(text.substr(slash + 1), 0, bits);
-    if (rule.network.empty() || !prefix) {
+    const auto network = parse_network(text);
+    if (!network) {
         fail_at(directive.place, "invalid parameter \"" + text + "\"");
     }
-    rule.prefix = static_cast<unsigned>(*prefix);
-    cut_address(rule.network, rule.prefix);
+    rule.network = network->bytes;
+    rule.prefix = network->prefix;
     return rule;
 }
 

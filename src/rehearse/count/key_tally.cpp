@@ -165,17 +165,8 @@ bool KeyTally::take(std::uint64_t hash, KeyCount* counts)
 
 KeyTally::Numbers KeyTally::numbers(std::size_t limit) const
 {
-    Numbers out;
-    for (std::size_t i = 0; i < hashes_.size(); ++i) {
-        if (hashes_[i] > removed_place) {
-            const KeyCount& count = counts_[i * limits_ + limit];
-            out.keys += count.requests > 0 ? 1 : 0;
-            out.keys_refused += count.refused > 0 ? 1 : 0;
-        }
-    }
-    out.keys <<= level_;
-    out.keys_refused <<= level_;
-    return out;
+    return { count_if([limit](const KeyCount* counts) { return counts[limit].requests > 0; }),
+             count_if([limit](const KeyCount* counts) { return counts[limit].refused > 0; }) };
 }
 
 }  // namespace ratelimit::rehearse

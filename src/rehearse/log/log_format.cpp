@@ -17,7 +17,7 @@ public:
     {
         std::string literal;
         while (!format.empty()) {
-            const std::string name = take_name(format);
+            const std::string name = format.front() == '$' ? take_variable(format) : "";
             if (name.empty()) {
                 literal += format.front();
                 format.remove_prefix(1);
@@ -39,26 +39,6 @@ public:
     }
 
 private:
-    /// Removes `$name` or `${name}` from the front; returns the name, or nothing.
-    static std::string take_name(std::string_view& format)
-    {
-        if (format.front() != '$') {
-            return {};
-        }
-        const bool braces = format.size() > 1 && format[1] == '{';
-        const std::size_t start = braces ? 2 : 1;
-        std::size_t end = start;
-        while (end < format.size() && is_name_letter(format[end])) {
-            ++end;
-        }
-        if (end == start || (braces && (end == format.size() || format[end] != '}'))) {
-            return {};
-        }
-        std::string name(format.substr(start, end - start));
-        format.remove_prefix(braces ? end + 1 : end);
-        return name;
-    }
-
     /// Apache writes a quote in a value as \", nginx as \x22 (or with escape=json as \"), so that a
     /// quote behind a backslash ends no value.
     std::size_t find_literal(std::string_view line, std::string_view literal) const noexcept
@@ -113,15 +93,6 @@ private:
     std::vector<std::string> literals_;  // before each variable, and behind the last
 };
 
-int hex(char letter) noexcept
-{
-    if (letter >= '0' && letter <= '9') {
-        return letter - '0';
-    }
-    const int lower = letter | 0x20;
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 /// Four hexadecimal digits as UTF-8; surrogates, which nginx does not write, as they are.
 void add_unicode(unsigned code, std::string& out)
 {
@@ -142,10 +113,10 @@ int hex_number(std::string_view text, std::size_t from, std::size_t count) noexc
 {
     int number = 0;
     for (std::size_t i = from; i < from + count; ++i) {
-        if (i >= text.size() || hex(text[i]) < 0) {
+        if (i >= text.size() || hex_digit(text[i]) < 0) {
             return -1;
         }
-        number = number * 16 + hex(text[i]);
+        number = number * 16 + hex_digit(text[i]);
     }
     return number;
 }
@@ -185,6 +156,35 @@ std::size_t unescape_one(std::string_view text, std::size_t at, Escape escape, s
 }
 
 }  // namespace
+
+int hex_digit(char letter) noexcept
+{
+    if (letter >= '0' && letter <= '9') {
+        return letter - '0';
+    }
+    const int lower = letter | 0x20;
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+std::string take_variable(std::string_view& text)
+{
+    const bool braces = text.size() > 1 && text[1] == '{';
+    const std::size_t start = braces ? 2 : 1;
+    std::size_t end = start;
+    while (end < text.size() && is_name_letter(text[end])) {
+        ++end;
+    }
+    if (end == start || (braces && (end == text.size() || text[end] != '}'))) {
+        return {};
+    }
+    // $1 is one digit, whatever follows it.
+    if (!braces && text[start] >= '1' && text[start] <= '9') {
+        end = start + 1;
+    }
+    std::string name(text.substr(start, end - start));
+    text.remove_prefix(braces ? end + 1 : end);
+    return name;
+}
 
 void unescape(std::string_view value, Escape escape, std::string& out)
 {

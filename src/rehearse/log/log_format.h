@@ -29,6 +29,13 @@ inline bool is_name_letter(char letter) noexcept
         || (letter >= '0' && letter <= '9') || letter == '_';
 }
 
+/// The name of the variable at the start of `text`, which begins with a dollar sign; it is removed
+/// from the text. Empty: there is none.
+std::string take_variable(std::string_view& text);
+
+/// The value of a hexadecimal digit; -1: it is none.
+int hex_digit(char letter) noexcept;
+
 /// How long a request took: from its first byte to the log line.
 inline constexpr std::string_view duration_variable = "request_time";
 

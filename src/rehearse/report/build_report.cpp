@@ -94,6 +94,48 @@ void add_quotas(
     }
 }
 
+namespace {
+
+/// What limits of the module and of nginx have in common.
+template <class Title, class Zone>
+LimitReport report_of(
+    const Rehearsed& subject, const Title& title, const Zone& zone, const LimitResult& result,
+    const ReportOptions& options)
+{
+    const HttpConf& conf = subject.conf();
+    LimitReport out;
+    out.zone = zone.name;
+    out.location = title.location;
+    out.other_server = options.one_server && title.server
+        && conf.servers[*title.server].get() != subject.site().only();
+    out.requests = result.requests;
+    out.refused = result.refused;
+    out.succeeded = result.succeeded;
+    out.delayed = result.delayed;
+    out.worst = result.minutes.worst();
+    out.minutes = &result.minutes.all();
+    out.refused_keys = result.refused_keys.list(options.busiest);
+    for (RefusedKey& one : out.refused_keys) {
+        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    return out;
+}
+
+void add_keys(
+    LimitReport& out, const KeyTally::Numbers& keys, bool exact, std::vector<BusyKey> busiest,
+    const std::string& expression, unsigned ipv6_prefix)
+{
+    out.keys = keys.keys;
+    out.keys_refused = keys.keys_refused;
+    out.exact = exact;
+    out.busiest = std::move(busiest);
+    for (BusyKey& busy : out.busiest) {
+        busy.key = shown_key(busy.key, expression, ipv6_prefix);
+    }
+}
+
+}  // namespace
+
 LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options)
 {
     const HttpConf& conf = subject.conf();
@@ -101,35 +143,16 @@ LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOpt
     const LimitTitle& title = conf.titles[number];
     const ZoneConf& zone = conf.zones[title.zone];
     const LimitResult& result = rehearsal.results()[number];
-    const auto keys = rehearsal.numbers(number);
-    LimitReport out;
-    out.zone = zone.name;
-    out.location = title.location;
+    LimitReport out = report_of(subject, title, zone, result, options);
+    add_keys(
+        out, rehearsal.numbers(number), rehearsal.exact(number), rehearsal.busiest(number),
+        zone.key, conf.definitions.ipv6_prefix);
     out.policy = policy_text(title, zone);
     out.shadow = title.shadow;
-    out.other_server = options.one_server && title.server
-        && conf.servers[*title.server].get() != subject.site().only();
     out.configured = title.policy;
     out.limit = title.variable_rate ? 0 : title.policy.limit();
-    out.requests = result.requests;
-    out.refused = result.refused;
-    out.delayed = result.delayed;
     out.malformed = result.malformed;
-    out.keys = keys.keys;
-    out.keys_refused = keys.keys_refused;
-    out.exact = rehearsal.exact(number);
     out.least_left = result.least_left;
-    out.worst = result.minutes.worst();
-    out.minutes = &result.minutes.all();
-    out.busiest = rehearsal.busiest(number);
-    for (BusyKey& busy : out.busiest) {
-        busy.key = shown_key(busy.key, zone.key, conf.definitions.ipv6_prefix);
-    }
-    out.succeeded = result.succeeded;
-    out.refused_keys = result.refused_keys.list(options.busiest);
-    for (RefusedKey& one : out.refused_keys) {
-        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
-    }
     out.alone = std::count_if(
                     conf.titles.begin(), conf.titles.end(),
                     [&title](const auto& one) { return one.zone == title.zone; })
@@ -144,32 +167,13 @@ LimitReport limit_req_report(
     const LimitReqTitle& title = conf.limit_req_titles[number];
     const LimitReqZone& zone = conf.limit_req_zones[title.zone];
     const LimitReqResult& result = subject.limit_reqs().results()[number];
-    const auto keys = result.keys.numbers(0);
-    LimitReport out;
-    out.zone = zone.name;
-    out.location = title.location;
+    LimitReport out = report_of(subject, title, zone, result.counts, options);
+    add_keys(
+        out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(), zone.key,
+        conf.definitions.ipv6_prefix);
     out.policy = title.policy;
     out.of_nginx = true;
     out.shadow = title.dry_run;
-    out.other_server = options.one_server && title.server
-        && conf.servers[*title.server].get() != subject.site().only();
-    out.requests = result.counts.requests;
-    out.refused = result.counts.refused;
-    out.succeeded = result.counts.succeeded;
-    out.delayed = result.counts.delayed;
-    out.keys = keys.keys;
-    out.keys_refused = keys.keys_refused;
-    out.exact = result.keys.exact();
-    out.worst = result.counts.minutes.worst();
-    out.minutes = &result.counts.minutes.all();
-    out.busiest = result.busiest.list();
-    for (BusyKey& busy : out.busiest) {
-        busy.key = shown_key(busy.key, zone.key, conf.definitions.ipv6_prefix);
-    }
-    out.refused_keys = result.counts.refused_keys.list(options.busiest);
-    for (RefusedKey& one : out.refused_keys) {
-        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
-    }
     return out;
 }
 

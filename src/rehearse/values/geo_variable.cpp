@@ -2,7 +2,6 @@
 #include "rehearse/values/variables.h"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
 
 namespace ratelimit::rehearse {
@@ -67,8 +66,8 @@ private:
         } else if (ranges_only_) {
             add_range(entry);
         } else {
-            auto [network, prefix] = network_of(entry, entry.name);
-            networks(network.size(), prefix).values[network] = value;
+            const auto [bytes, prefix] = network_of(entry, entry.name);
+            networks(bytes.size(), prefix).values[bytes] = value;
         }
     }
 
@@ -89,28 +88,17 @@ private:
         if (ranges_only_) {
             fail_at(entry.place, "\"delete\" of ranges cannot be followed");
         }
-        auto [network, prefix] = network_of(entry, text);
-        networks(network.size(), prefix).values.erase(network);
+        const auto [bytes, prefix] = network_of(entry, text);
+        networks(bytes.size(), prefix).values.erase(bytes);
     }
 
-    static std::pair<std::string, unsigned> network_of(
-        const Directive& entry, const std::string& text)
+    static Network network_of(const Directive& entry, const std::string& text)
     {
-        const auto slash = text.find('/');
-        std::string network = binary_address(text.substr(0, slash));
-        const auto bits = static_cast<unsigned>(network.size() * 8);
-        unsigned prefix = bits;
-        bool good = !network.empty();
-        if (slash != text.npos) {
-            const char* end = text.data() + text.size();
-            const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, prefix);
-            good = good && error == std::errc{} && stop == end && prefix <= bits;
-        }
-        if (!good) {
+        const auto network = parse_network(text);
+        if (!network) {
             fail_at(entry.place, "invalid network \"" + text + "\"");
         }
-        cut_address(network, prefix);
-        return { network, prefix };
+        return *network;
     }
 
     /// In the order of falling prefixes.

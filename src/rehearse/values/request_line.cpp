@@ -1,5 +1,7 @@
 #include "rehearse/values/request_line.h"
 
+#include "rehearse/log/log_format.h"
+
 #include <algorithm>
 
 namespace ratelimit::rehearse {
@@ -9,15 +11,6 @@ namespace {
 char lower(char letter) noexcept
 {
     return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + ('a' - 'A')) : letter;
-}
-
-int hex(char letter) noexcept
-{
-    if (letter >= '0' && letter <= '9') {
-        return letter - '0';
-    }
-    const char small = lower(letter);
-    return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
 /// "HTTP/1.1", and spaces.
@@ -44,10 +37,10 @@ bool decode(std::string_view path, std::string& out)
             out += path[i];
             continue;
         }
-        if (i + 2 >= path.size() || hex(path[i + 1]) < 0 || hex(path[i + 2]) < 0) {
+        if (i + 2 >= path.size() || hex_digit(path[i + 1]) < 0 || hex_digit(path[i + 2]) < 0) {
             return false;
         }
-        const char letter = static_cast<char>(hex(path[i + 1]) * 16 + hex(path[i + 2]));
+        const char letter = static_cast<char>(hex_digit(path[i + 1]) * 16 + hex_digit(path[i + 2]));
         if (letter == '\0') {
             return false;
         }

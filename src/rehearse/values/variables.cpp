@@ -150,24 +150,4 @@ const Variable* Variables::args()
     return args_;
 }
 
-std::string take_variable(std::string_view& text)
-{
-    const bool braces = text.size() > 1 && text[1] == '{';
-    const std::size_t start = braces ? 2 : 1;
-    std::size_t end = start;
-    while (end < text.size() && is_name_letter(text[end])) {
-        ++end;
-    }
-    if (end == start || (braces && (end == text.size() || text[end] != '}'))) {
-        return {};
-    }
-    // $1 is one digit, whatever follows it.
-    if (!braces && text[start] >= '1' && text[start] <= '9') {
-        end = start + 1;
-    }
-    std::string name(text.substr(start, end - start));
-    text.remove_prefix(braces ? end + 1 : end);
-    return name;
-}
-
 }  // namespace ratelimit::rehearse

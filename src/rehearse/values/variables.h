@@ -145,10 +145,6 @@ private:
     std::set<std::string, std::less<>> in_progress_;
 };
 
-/// The name of the variable at the start of `text`, which begins with a dollar sign; it is removed
-/// from the text. Empty: there is none.
-std::string take_variable(std::string_view& text);
-
 /// The variable of a map or geo block. Throws InputError.
 std::unique_ptr<Variable> make_map(Scope& scope, const Directive& directive);
 std::unique_ptr<Variable> make_geo(Scope& scope, const Directive& directive);
