@@ -165,8 +165,7 @@ subtest 'broken and hostile lines are counted, and do no harm' => sub {
         (map { line() =~ s{\[.*?\]}{[$_]}r } '', '32/Nov/2026:00:00:00 +0000',
             '29/Feb/2026:00:00:00 +0000', '01/Foo/2026:00:00:00 +0000', '01/Nov/2026:24:00:00 +0000', '01/Nov/2026:00:00:61 +0000',
             '01/Nov/1969:00:00:00 +0000', '01/Nov/99999:00:00:00 +0000', '01/Nov/2026:00:00:00 +9999', '-'),
-        line(t => 1e9), line(t => 2e9),    # decades ahead
-        line(t => -1e9),                   # behind
+        line(t => -1e9),    # behind
     );
     srand 5;
     my @mixed = @lines;
@@ -177,7 +176,8 @@ subtest 'broken and hostile lines are counted, and do no harm' => sub {
     ok !$report->{usable}, 'more than one line in a hundred was skipped';
     ok report(conf => $conf, options => ['--max-skipped', '3%'], logs => [log_file(@mixed)])->{usable}, '--max-skipped';
     is of($report), $expected, 'the others are decided as without them';
-    is of(report(conf => $conf, logs => [log_file(@bad[-3, -2], @lines)])), $expected, 'also at the start';
+    my $ahead = report(conf => $conf, logs => [log_file(@lines[0 .. 499], line(t => 1e9, ip => '10.9.9.9'), @lines[500 .. 999])]);
+    is "$ahead->{lines} $ahead->{skipped}", '1001 0', 'a line decades ahead makes no other line late: the file is sorted';
     my $agent = report(conf => 'ratelimit_zone $http_user_agent zone=z rate=1r/m; ratelimit zone=z;',
         logs => [log_file(map { line(agent => $_) } 'x' x 900_000, "a\0b", 'a\x00b', 'a\x5Cb', '\\')]);
     is of($agent), '5 1 4', 'long values, and bytes that are escaped';

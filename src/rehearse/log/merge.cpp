@@ -10,7 +10,7 @@ Merge::Merge(
     : bound_(bound), counts_(counts)
 {
     for (const auto& stream : streams) {
-        stream->use(format, bound);
+        stream->use(format);
         sources_.push_back({ stream.get(), -1 });
     }
 }

@@ -24,7 +24,7 @@ public:
     {
         Record record;
         for (const auto& stream : streams) {
-            stream->use_all(format);
+            stream->use(format);
             while (stream->next(record)) {
                 add(record);
                 progress();

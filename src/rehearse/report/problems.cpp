@@ -45,8 +45,7 @@ std::string late_text(const LineCounts& counts, const Order& order)
 
 bool wants_sorting(const LineCounts& counts) noexcept
 {
-    return (counts.late + counts.crowded) * 1000 > counts.lines
-        || counts.wrong_time * 100 > counts.lines;
+    return (counts.late + counts.crowded) * 1000 > counts.lines;
 }
 
 void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<std::string>& out)
@@ -61,11 +60,6 @@ void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<s
     if (counts.too_long > 0) {
         out.push_back(
             number_text(counts.too_long, "it is longer than 1 MB", "they are longer than 1 MB"));
-    }
-    if (counts.wrong_time > 0) {
-        out.push_back(number_text(
-            counts.wrong_time, "its time is more than an hour ahead of the lines around",
-            "their time is more than an hour ahead of the lines around"));
     }
     if (counts.late > 0) {
         out.push_back(late_text(counts, order));
