@@ -44,7 +44,7 @@ Check::Part& Check::split(Part& part, std::size_t at)
 {
     auto rest = std::make_unique<Part>(*this);
     rest->limits = part.limits.subspan(at);
-    rest->expires = part.expires;
+    rest->since = part.since;
     rest->maybe_executed = part.maybe_executed;
     rest->shared = part.shared = true;
     rest->ignored_before = part.ignored_before;
@@ -125,7 +125,7 @@ void Check::read_block(Part& part)
     part.block = std::make_unique<BlockRead>(
         limit.block_key, *now,
         [this, &part](std::optional<BlockState> state) { block_read(part, state); });
-    part.block->routing.expires = part.expires;
+    part.block->routing.expires = part.since + client.longest_wait();
     pending_ += client.send(*part.block) ? 1 : 0;
 }
 

@@ -100,7 +100,7 @@ bool CheckMessage::matches(const ShardPart& part) const noexcept
 
 void CheckMessage::take(PartList& waiting)
 {
-    routing.expires = waiting.front().expires;
+    routing.expires = waiting.front().since + client_->longest_wait();
     sent_before = waiting.front().maybe_executed;
     repeatable = holdings_.empty() && !sent_before;
     while (!waiting.empty() && waiting.front().maybe_executed == sent_before
@@ -109,7 +109,7 @@ void CheckMessage::take(PartList& waiting)
         requests_.push_back(part);
         part.late = {};
         part.position = runs_.add(costs_of(part));
-        routing.expires = std::min(routing.expires, part.expires);
+        routing.expires = std::min(routing.expires, part.since + client_->longest_wait());
     }
     const ShardPart& last = requests_.back();
     runs_.lease(last.lease_wanted);
@@ -331,7 +331,8 @@ void CheckMessage::take_again(PartList& again, bool ShardPart::*reason) noexcept
             return;
         }
         part.end = ShardPart::End::pending;
-        part.expires = std::max(part.expires, client_->now() + redis::milliseconds{ 1 });
+        const auto last_moment = client_->now() + redis::milliseconds{ 1 };
+        part.since = std::max(part.since, last_moment - client_->longest_wait());
         again.push_back(part);
     });
 }

@@ -4,8 +4,8 @@ namespace ratelimit {
 
 bool Coalescer::send(ShardPart& part) noexcept
 {
-    if (part.expires.count() == 0) {
-        part.expires = client_.now() + client_.longest_wait();
+    if (part.since.count() == 0) {
+        part.since = client_.now();
     }
     const bool sent = send_or_wait(part);
     part.end = sent ? ShardPart::End::pending : ShardPart::End::failed;

@@ -92,10 +92,10 @@ void KeyQueue::proceed(bool timed_out) noexcept
     notify(ended);
 }
 
-/// The arrival of a request plus `timeout`: its deadline without the time to connect.
+/// Without the time to connect.
 redis::milliseconds KeyQueue::own_deadline(const ShardPart& part) const noexcept
 {
-    return part.expires - client_.longest_wait() + client_.usual_wait();
+    return part.since + client_.usual_wait();
 }
 
 bool KeyQueue::overdue(const ShardPart& part) const noexcept

@@ -57,7 +57,7 @@ struct ShardPart : Link<ShardPart> {
     // Set before the part is sent.
     std::span<RemoteLimit* const> limits;  // at least one
     std::int64_t lease_wanted = 0;         // tokens, for requests like this one
-    redis::milliseconds expires{ 0 };      // by Client::now; 0: set when the part is sent
+    redis::milliseconds since{ 0 };        // when it was sent first, by Client::now; 0: it was not
     bool shared = false;  // the request has other parts: if one refuses, this one is refunded
 
     // Set by its message.

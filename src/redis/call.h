@@ -116,11 +116,10 @@ public:
 
     /// The client's notes on the call.
     struct Routing {
-        // Deadline by the loop's clock. 0: set when the call is sent.
+        // When it ends at the latest, by the loop's clock. 0: longest_wait after Client::send.
         milliseconds expires{ 0 };
         // Client::shard_of its routing_key. Empty: computed when the call is sent.
         std::optional<std::uint32_t> shard;
-        milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
         bool asking = false;      // preceded by ASKING: the slot is being moved to this server
         bool sent_again = false;  // after a connection was lost

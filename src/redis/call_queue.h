@@ -8,10 +8,16 @@ namespace ratelimit::redis {
 /// The client's record of a pending call. If the call is destroyed or times out, the record stays
 /// until the reply has arrived.
 struct PendingCall {
+    enum class Kind : std::uint8_t {
+        call,
+        probe,  // its reply does not prove that calls are answered
+        order,  // TIME, without a call, to see whether each reply is that to its command
+    };
+
     Call* call = nullptr;        // null: no caller waits for the reply
     BatchPart* part = nullptr;   // of the call, while there is one; null: it shares no command
     milliseconds sent{ 0 };      // 0: not sent yet
-    milliseconds deadline{ 0 };  // before it is sent: Routing::expires
+    milliseconds deadline{ 0 };  // since it was sent
     std::chrono::steady_clock::time_point sent_precisely;
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
@@ -20,7 +26,7 @@ struct PendingCall {
     bool alone = false;         // shares no command: Redis refused the one that it shared
     bool calls_script = false;  // by its digest, which the server may not know
     bool sends_text = false;    // of its script: the server answered NOSCRIPT
-    bool probe = false;         // its reply does not prove that calls are answered
+    Kind kind = Kind::call;
     bool timed_out = false;
     PendingCall* next = nullptr;
 
@@ -39,6 +45,14 @@ struct PendingCall {
     {
         attach(late);
         late.routing.written = true;
+    }
+
+    /// The call keeps its deadline if it is sent again.
+    void keep_deadline() noexcept
+    {
+        if (call != nullptr && sent.count() != 0) {
+            call->routing.expires = deadline;
+        }
     }
 
     /// Unlinks the call from the record and returns it. Null: there is none.
@@ -104,17 +118,16 @@ private:
     ReusePool<PendingCall> records_;
 };
 
-/// Frees the records of a queue that no connection refers to, and visits each call with its
-/// deadline and whether it was sent. The owners of the calls may send and destroy calls meanwhile.
+/// Frees the records of a queue that no connection refers to, and visits each call with whether it
+/// was sent. The owners of the calls may send and destroy calls meanwhile.
 template <class Visit>
 void release_all(CallQueue queue, RecordPool& records, Visit&& visit) noexcept
 {
     while (!queue.empty()) {
         PendingCall& record = queue.pop();
-        const milliseconds deadline = record.deadline;
         const bool sent = record.sent.count() != 0;
         if (Call* call = records.end(record)) {
-            visit(*call, deadline, sent);
+            visit(*call, sent);
         }
     }
 }
@@ -122,8 +135,7 @@ void release_all(CallQueue queue, RecordPool& records, Visit&& visit) noexcept
 /// As release_all: ends the calls, which have no connection.
 inline void end_all(const CallQueue& queue, RecordPool& records) noexcept
 {
-    release_all(
-        queue, records, [](Call& call, milliseconds, bool) noexcept { call.end_unanswered(); });
+    release_all(queue, records, [](Call& call, bool) noexcept { call.end_unanswered(); });
 }
 
 }  // namespace ratelimit::redis

@@ -58,7 +58,7 @@ bool ClusterClient::route(Call& call)
         if (!search_.running()) {
             return false;
         }
-        waiting_.add(call, call.routing.expires);
+        waiting_.add(call);
         return true;
     }
     Server* owner = slots_[*call.routing.shard];
@@ -265,7 +265,7 @@ try {
     }
     call.routing.redirections = 0;
     call.routing.asking = false;
-    waiting_.add(call, call.routing.waits_until);
+    waiting_.add(call);
     if (!retry_timer_->running()) {
         retry_timer_->start(retry_pause);
     }

@@ -5,24 +5,9 @@
 #include <new>
 #include <utility>
 
-#include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 
 namespace ratelimit::redis {
-
-struct Connection::Hooks {
-    /// A null reply means that the connection is lost, which `disconnected` handles. A context
-    /// with another owner is that of a silent connection.
-    template <void (Connection::*Use)(const redisReply&)>
-    static void on(redisAsyncContext* context, void* reply, void* issuer) noexcept
-    {
-        auto* self = static_cast<Connection*>(issuer);
-        if (context->data == static_cast<ContextOwner*>(self) && reply != nullptr) {
-            self->in_flight_.replied(self->loop_.now());
-            self->contained([&] { (self->*Use)(*static_cast<redisReply*>(reply)); });
-        }
-    }
-};
 
 template <class Body>
 void Connection::contained(Body&& body) noexcept
@@ -46,14 +31,7 @@ Connection::Connection(
       command_(scripts),
       batcher_(scripts, records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
-      in_flight_(options.timeout, options.timeout + options.breaker_open),
-      silent_(
-          loop, records,
-          [this](const PendingCall& record) {
-              owner_.call_timed_out(record.call->request_count(), record.sent);
-          },
-          [this] { owner_.replied_late(); }),
-      deadlines_(loop, in_flight_, [this] { contained([this] { check_deadlines(); }); })
+      silent_(loop, records)
 {
     connect_timer_->cancelable(true);
 }
@@ -61,7 +39,7 @@ Connection::Connection(
 void Connection::fire() noexcept
 {
     if (state_ == State::connecting) {
-        lose(TlsContext::timeout(tls_), Loss::silent);
+        lose(TlsContext::timeout(pipeline_->tls()), Loss::silent);
     } else {
         contained([this] { connect(); });
     }
@@ -74,20 +52,23 @@ void Connection::connect()
     connect_timer_->start(options_.connect_timeout);
     use_address();
     handshake_.reset();
+    checks_order_ = false;
+    pipeline_ = std::make_shared<Pipeline>(
+        loop_, records_, static_cast<PipelineOwner&>(*this), options_.timeout,
+        options_.timeout + options_.breaker_open);
     std::string reason;
-    context_ = open_context(loop_, server_, *this, reason);
-    if (context_ == nullptr) {
+    if (!pipeline_->connect(server_, reason)) {
         lose(reason, is_own_lack(reason) ? Loss::starved : Loss::failed);
     }
 }
 
-void Connection::connected() noexcept
+void Connection::connected(Pipeline& pipeline) noexcept
 {
-    contained([this] {
+    contained([&] {
         progressed();
         reconnect_.accepted();
         if (options_.tls != nullptr) {
-            tls_ = options_.tls->start(context_->c, server_.host_name, this);
+            pipeline.encrypt(*options_.tls->start(pipeline.socket(), server_.host_name, this));
         }
         begin_handshake();
     });
@@ -103,8 +84,9 @@ void Connection::progressed() noexcept
 
 void Connection::begin_handshake()
 {
+    end_of_turn_->want();  // before anything is written
     for (const std::string& command : handshake_.begin()) {
-        if (!issue(command, Hooks::on<&Connection::handshake_reply>)) {
+        if (!pipeline_->issue(command)) {
             throw std::bad_alloc();
         }
     }
@@ -127,17 +109,33 @@ void Connection::handshake_reply(const redisReply& reply)
     }
 }
 
-void Connection::disconnected(std::string_view reason) noexcept
+void Connection::disconnected(Pipeline& pipeline, std::string_view reason) noexcept
 {
-    if (state_ != State::connecting || tls_ != nullptr || handshake_.done()) {
-        lose(reason, Loss::failed, Context::freed_by_hiredis);
-        return;
+    if (!uses(pipeline)) {
+        silent_.close(pipeline);
+    } else if (state_ != State::connecting || pipeline.encrypted() || handshake_.done()) {
+        lose(reason);
+    } else if (handshake_.leave_name_out()) {
+        lose(reason, Loss::good);
+    } else {
+        lose(handshake_.closed(reason));
     }
-    if (handshake_.leave_name_out()) {
-        lose(reason, Loss::good, Context::freed_by_hiredis);
-        return;
+}
+
+void Connection::silent(Pipeline& pipeline) noexcept
+{
+    if (uses(pipeline)) {
+        lose("no reply", Loss::silent);
+    } else {
+        silent_.close(pipeline);
     }
-    lose(handshake_.closed(reason), Loss::failed, Context::freed_by_hiredis);
+}
+
+void Connection::deadlines_passed(Pipeline& pipeline) noexcept
+{
+    if (uses(pipeline)) {
+        contained([this] { finish_move(); });
+    }
 }
 
 void Connection::move()
@@ -152,7 +150,7 @@ void Connection::move()
 
 void Connection::finish_move()
 {
-    if (draining() && batcher_.empty() && !in_flight_.awaited()) {
+    if (draining() && batcher_.empty() && !pipeline_->calls().awaited()) {
         if (state_ == State::moving) {
             restart();
         } else {
@@ -164,10 +162,10 @@ void Connection::finish_move()
 /// Connects to the server's current address. No caller may be waiting for a call in flight.
 void Connection::restart()
 {
-    state_ = State::pausing;  // what fails now may send something, but not here
-    // What the network has not delivered never is.
-    abort_context(in_flight_.empty() ? nullptr : std::exchange(context_, nullptr));
-    end_all(give_up(), records_);
+    state_ = State::pausing;
+    if (const auto pipeline = std::exchange(pipeline_, nullptr)) {
+        pipeline->close();
+    }
     reconnect_.reset();
     connect();
 }
@@ -178,13 +176,10 @@ bool Connection::send(PendingCall& record) noexcept
         records_.end(record);
         return false;
     }
-    if (!in_flight_.has_unsent() && batcher_.empty()) {
-        in_flight_.begin_turn(loop_.now());
-    }
-    end_of_turn_->want();  // before anything is written
+    begin_turn();
     if (batcher_.takes(record)) {
         if (batcher_.add(record)) {
-            write_out(*context_);  // Redis works on it while this turn goes on
+            pipeline_->flush();  // Redis works on it while this turn goes on
         }
         return true;
     }
@@ -202,15 +197,15 @@ bool Connection::send(PendingCall& record) noexcept
 bool Connection::write(CallQueue& calls) noexcept
 try {
     static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
-    if (calls.front()->asking && !issue_command(*context_, asking, nullptr)) {
+    if (calls.front()->asking && !pipeline_->issue(asking, false)) {
         return false;
     }
     write_command(calls, command_);
-    if (!issue_command(*context_, command_.text(), on_call_reply)) {
+    if (!pipeline_->issue(command_.text())) {
         return false;
     }
     owner_.command_sent();
-    in_flight_.add(calls);
+    pipeline_->calls().add(calls);
     return true;
 } catch (const std::exception&) {
     return false;
@@ -219,81 +214,78 @@ try {
 void Connection::end_turn() noexcept
 {
     end_all(batcher_.write_all(), records_);
-    deadlines_.start();
+    if (pipeline_ != nullptr) {
+        pipeline_->mark_sent();
+    }
     contained([this] { finish_move(); });
 }
 
-void Connection::check_deadlines()
+void Connection::replied(Pipeline& pipeline, const redisReply& reply) noexcept
 {
-    deadlines_.start();
-    const milliseconds now = loop_.now();
-    const unsigned losses = losses_;
-    in_flight_.each_overdue(now, [&](PendingCall& record) {
-        owner_.call_timed_out(record.call->request_count(), record.sent);
-        record.release()->overdue(record);
-        return losses == losses_;
-    });
-    finish_move();
-    if (losses != losses_ || in_flight_.empty()) {
-        return;
+    if (!uses(pipeline)) {
+        owner_.replied_late();
+        silent_.replied(pipeline, reply);
+    } else {
+        contained([&] {
+            state_ == State::connecting ? handshake_reply(reply) : answered(pipeline, reply);
+        });
     }
-    if (in_flight_.silent(now)) {
-        lose("no reply", Loss::silent);
-        return;
-    }
-    deadlines_.next();
-}
-
-void Connection::call_replied(const redisReply& reply) noexcept
-{
-    in_flight_.replied(loop_.now());
-    contained([&] { answered(reply); });
 }
 
 /// Replies arrive in the order of the commands, so this one is for the oldest.
-void Connection::answered(const redisReply& reply)
+void Connection::answered(Pipeline& pipeline, const redisReply& reply)
 {
-    if (in_flight_.empty()) {
+    if (pipeline.calls().empty()) {
         lose("unexpected reply");
         return;
     }
-    if (in_flight_.oldest_is_unsent()) {
-        deadlines_.start();
-    }
-    const unsigned losses = losses_;
-    InFlight::Command command = in_flight_.take_oldest();
-    deadlines_.ended();
-    if (reply.type == REDIS_REPLY_ERROR) {
+    InFlight::Command command = pipeline.take_oldest();
+    if (command.calls.front()->kind == PendingCall::Kind::order) {
+        records_.end(command.calls.pop());
+        order_checked(reply);
+    } else if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
-        answered_with_error(command.calls, error.empty() ? "ERR" : error_text(error));
+        answered_with_error(pipeline, command.calls, error.empty() ? "ERR" : error_text(error));
     } else {
-        answered_well(command, reply);
+        answered_well(pipeline, command, reply);
     }
-    if (!command.in_time && losses == losses_ && !checks_order_) {
-        checks_order_ =
-            issue(time_command(options_.clock_key), Hooks::on<&Connection::order_checked>);
+    if (!command.in_time && uses(pipeline) && !checks_order_) {
+        check_order();
     }
     finish_move();
 }
 
-void Connection::answered_well(InFlight::Command& command, const redisReply& reply)
+void Connection::answered_well(
+    Pipeline& pipeline, InFlight::Command& command, const redisReply& reply)
 {
-    owner_.command_answered(command.calls.front()->probe);
+    owner_.command_answered(command.calls.front()->kind == PendingCall::Kind::probe);
     if (command.in_time) {
         owner_.call_answered(std::chrono::steady_clock::now() - command.sent);
     }
-    const unsigned losses = losses_;
     const bool good = deliver_all(
         command.calls, records_, reply, [this](Call& call) { owner_.reply_malformed(call); });
-    if (losses == losses_ && good) {
+    if (uses(pipeline) && good) {
         reconnect_.answered();
-    } else if (losses == losses_ && reconnect_.has_answered()) {
+    } else if (uses(pipeline) && reconnect_.has_answered()) {
         lose("malformed reply", Loss::good);  // a proxy may have lost a command
     }
 }
 
 /// If one reply was lost on the way, each later one is taken for that to the command before its
 /// own, and is late. The reply to TIME has a form of its own.
+void Connection::check_order()
+{
+    begin_turn();
+    if (pipeline_->issue(time_command(options_.clock_key))) {
+        PendingCall& record = records_.take();
+        record.kind = PendingCall::Kind::order;
+        CallQueue command;
+        command.push(record);
+        pipeline_->calls().add(command);
+        checks_order_ = true;
+    }
+}
+
 void Connection::order_checked(const redisReply& reply)
 {
     checks_order_ = false;
@@ -302,9 +294,9 @@ void Connection::order_checked(const redisReply& reply)
     }
 }
 
-void Connection::answered_with_error(CallQueue& answered, std::string_view error)
+void Connection::answered_with_error(
+    Pipeline& pipeline, CallQueue& answered, std::string_view error)
 {
-    const unsigned losses = losses_;
     const ErrorRule& rule = rule_of(error);
     const bool behind = rule.leaves && state_ == State::leaving;
     const bool alone = answered.size() > 1 && rule.by_keys;
@@ -316,9 +308,10 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
         const bool missed = rule.ring == Next::load && record.calls_script;
         if (record.awaited() && (alone || missed || behind)) {
             Call& call = *record.call;
+            record.keep_deadline();
             record.alone = record.alone || alone;
             record.sends_text = record.sends_text || missed;
-            if (!(behind ? send_unexecuted(record) : send(record))) {  // its deadline stays
+            if (!(behind ? send_unexecuted(record) : send(record))) {
                 call.ended(Fate::refused);
             }
             continue;
@@ -328,26 +321,29 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
         }
         owner_.call_refused(records_.end(record), error);
     }
-    if (rule.leaves && losses == losses_ && !behind) {
+    if (rule.leaves && uses(pipeline) && !behind) {
         left_by_ = error;
         state_ = State::leaving;  // what follows has its replies first: nothing of it is executed
     }
 }
 
-/// Frees the context, unless hiredis does, and connects again: at once if the connection had worked
-/// or if the server's name has another address. The calls are sent again, or fail.
-void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
+/// Gives the pipeline up, and connects again: at once if the connection had worked or if the
+/// server's name has another address. The calls are sent again, or fail.
+void Connection::lose(std::string_view reason, Loss loss) noexcept
 {
     const milliseconds now = loop_.now();
     const std::string unread = options_.password.lost(reason, now);
-    // What fails now may send something, but not here.
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
     handshake_.name_again(connecting && loss != Loss::good);
-    // `reason` may be text of the context, so that is freed last.
-    redisAsyncContext* context = std::exchange(context_, nullptr);
-    const bool kept = loss == Loss::silent && !connecting && context != nullptr
-        && silent_.keep(*context, tls_, in_flight_);
-    CallQueue lost = give_up();
+    // `reason` may be text of hiredis's context, which is freed last.
+    const auto pipeline = std::exchange(pipeline_, nullptr);
+    const bool kept =
+        loss == Loss::silent && !connecting && pipeline != nullptr && silent_.keep(pipeline);
+    CallQueue lost;
+    if (pipeline != nullptr && !kept) {
+        lost = pipeline->take_calls();
+    }
+    batcher_.move_to(lost);
     const bool probing = loss == Loss::silent || reason.starts_with("BUSY");
     const bool proven = reconnect_.proven(now);
     loss = reconnect_.judge(loss, kept || !lost.empty(), now);
@@ -363,37 +359,28 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
             *this, unread.empty() ? reason : std::string(reason) + ", and " + unread, loss);
     } catch (const std::exception&) {  // only the report of it was lost
     }
-    if (whose == Context::ours) {
-        abort_context(kept ? nullptr : context);
-    } else if (context != nullptr) {
-        context->data = nullptr;
+    if (pipeline != nullptr && !kept) {
+        pipeline->abort();
     }
-    release_all(lost, records_, [this](Call& call, milliseconds deadline, bool sent) {
-        if (!owner_.send_again(call, deadline, sent)) {
+    release_all(lost, records_, [this](Call& call, bool sent) {
+        if (!owner_.send_again(call, sent)) {
             call.end_unanswered();
         }
     });
-}
-
-/// Frees the context. Returns the calls: those in flight, then those of unwritten batches.
-CallQueue Connection::give_up() noexcept
-{
-    ++losses_;
-    checks_order_ = false;
-    tls_ = nullptr;
-    free_context(std::exchange(context_, nullptr));
-    deadlines_.stop();
-    CallQueue calls = in_flight_.take_all();
-    batcher_.move_to(calls);
-    return calls;
 }
 
 void Connection::close() noexcept
 {
     state_ = State::closed;
     connect_timer_->stop();
-    silent_.close();
-    end_all(give_up(), records_);
+    silent_.close_all();
+    CallQueue calls;
+    if (const auto pipeline = std::exchange(pipeline_, nullptr)) {
+        pipeline->free();
+        calls = pipeline->take_calls();
+    }
+    batcher_.move_to(calls);
+    end_all(calls, records_);
 }
 
 }  // namespace ratelimit::redis

@@ -3,16 +3,15 @@
 #include "loop/event_loop.h"
 #include "redis/batcher.h"
 #include "redis/context.h"
-#include "redis/deadlines.h"
 #include "redis/handshake.h"
-#include "redis/in_flight.h"
+#include "redis/pipeline.h"
 #include "redis/reconnect_policy.h"
-#include "redis/silent_connection.h"
+#include "redis/silent_pipelines.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 struct redisReply;
 
@@ -32,8 +31,8 @@ public:
     /// fail.
     virtual void connection_lost(Connection& connection, std::string_view reason, Loss loss) = 0;
     /// A call of a lost connection. `had_left`: Redis may have executed it. False: it cannot be
-    /// sent again before the deadline.
-    virtual bool send_again(Call& call, milliseconds deadline, bool had_left) noexcept = 0;
+    /// sent again before it expires.
+    virtual bool send_again(Call& call, bool had_left) noexcept = 0;
     /// A command, which may be that of many calls.
     virtual void command_sent() noexcept = 0;
     /// A command has a reply that is not an error. Its calls may have timed out. `probe`: of
@@ -51,10 +50,10 @@ public:
     virtual void call_timed_out(unsigned requests, milliseconds sent) noexcept = 0;
 };
 
-/// One pipelined connection to one server: its socket, its state, and its calls. It is ready after
-/// the handshake. If it is lost, or the server cannot be used, it connects again: at once if it had
-/// worked, otherwise after a pause.
-class Connection final : private ContextOwner, private TlsWatcher {
+/// A connection to one server: its state, and its pipeline, which is another one each time that it
+/// connects. It is ready after the handshake. If it is lost, or the server cannot be used, it
+/// connects again: at once if it had worked, otherwise after a pause.
+class Connection final : private PipelineOwner, private TlsWatcher {
 public:
     Connection(
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,
@@ -68,7 +67,7 @@ public:
     /// The server has another address now: connects there when no caller waits for a reply.
     void move();
     /// Drops late replies that a server sends which may not be the master any more.
-    void forget_silent() noexcept { silent_.close(); }
+    void forget_silent() noexcept { silent_.close_all(); }
     /// Fails the calls in flight and stays closed.
     void close() noexcept;
 
@@ -84,13 +83,16 @@ public:
     }
     /// Whether it has been ready at another address since the last call.
     bool take_moved() noexcept { return std::exchange(moved_, false); }
-    /// When the last reply arrived, by the loop's clock.
-    milliseconds last_reply() const noexcept { return in_flight_.last_reply(); }
+    /// When the last reply arrived, by the loop's clock. It must be ready.
+    milliseconds last_reply() const noexcept { return pipeline_->calls().last_reply(); }
     /// When it last began to connect.
     milliseconds attempted() const noexcept { return reconnect_.attempted(); }
-    std::size_t in_flight() const noexcept { return in_flight_.size() + batcher_.size(); }
+    std::size_t in_flight() const noexcept
+    {
+        return batcher_.size() + (pipeline_ == nullptr ? 0 : pipeline_->calls().size());
+    }
     /// Whether nothing is in flight, and no late reply is awaited.
-    bool idle() const noexcept { return in_flight() == 0 && silent_.idle(); }
+    bool idle() const noexcept { return in_flight() == 0 && silent_.empty(); }
     /// Whether a batch is not written yet.
     bool filling() const noexcept { return !batcher_.empty(); }
 
@@ -106,7 +108,7 @@ public:
             end_turn();
         }
         if (usable()) {  // still
-            write_out(*context_);
+            pipeline_->flush();
         }
     }
 
@@ -118,23 +120,24 @@ private:
         moving,     // until no caller waits for a reply; then connects to the new address
         leaving,    // the same, but the server cannot be used any longer; then is lost
         returning,  // connects again in the loop's next turn
-        pausing,    // before the next attempt
+        pausing,    // before the next attempt; also while the calls of a lost pipeline end
     };
 
-    enum class Context : std::uint8_t { ours, freed_by_hiredis };
-
-    /// hiredis's callbacks.
-    struct Hooks;
-
-    void connected() noexcept override;
+    void connected(Pipeline& pipeline) noexcept override;
+    void disconnected(Pipeline& pipeline, std::string_view reason) noexcept override;
+    void replied(Pipeline& pipeline, const redisReply& reply) noexcept override;
+    void timed_out(const PendingCall& record) noexcept override
+    {
+        owner_.call_timed_out(record.call->request_count(), record.sent);
+    }
+    void deadlines_passed(Pipeline& pipeline) noexcept override;
+    void silent(Pipeline& pipeline) noexcept override;
     void progressed() noexcept override;
-    void disconnected(std::string_view reason) noexcept override;
-    void call_replied(const redisReply& reply) noexcept override;
-    const ssl_st* tls() const noexcept override { return tls_; }
-    std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
 
     bool draining() const noexcept { return state_ == State::moving || state_ == State::leaving; }
     bool usable() const noexcept { return state_ == State::ready || draining(); }
+    /// Whether it is the connection's, and not lost: what was called out to may have lost it.
+    bool uses(const Pipeline& pipeline) const noexcept { return pipeline_.get() == &pipeline; }
     void fire() noexcept;
     /// At another address is another server: it has other counts, and what the first one still
     /// executes is not counted there. But all addresses of a name may be of one server.
@@ -144,7 +147,7 @@ private:
         if (address_ != server_.host) {
             moved_ = moved_ || times_ready_ > 0;
             if (std::find(all.begin(), all.end(), address_) == all.end()) {
-                silent_.close();
+                silent_.close_all();
             }
             address_ = server_.host;
         }
@@ -155,30 +158,28 @@ private:
     void restart();
 
     bool write(CallQueue& calls) noexcept;
-    bool issue(std::string_view text, ReplyHandler* on_reply) noexcept
+    void begin_turn() noexcept
     {
+        if (!pipeline_->calls().has_unsent() && batcher_.empty()) {
+            pipeline_->calls().begin_turn(loop_.now());
+        }
         end_of_turn_->want();  // before anything is written
-        return context_ != nullptr && issue_command(*context_, text, on_reply, this);
     }
     /// Sends a call again that the server did not execute.
     bool send_unexecuted(PendingCall& record) noexcept
     {
-        const milliseconds deadline = record.deadline;
         Call& call = *records_.end(record);
         call.routing.written = false;
-        return owner_.send_again(call, deadline, false);
+        return owner_.send_again(call, false);
     }
     void end_turn() noexcept;
-    void check_deadlines();
-    void answered(const redisReply& reply);
-    void answered_well(InFlight::Command& command, const redisReply& reply);
+    void answered(Pipeline& pipeline, const redisReply& reply);
+    void answered_well(Pipeline& pipeline, InFlight::Command& command, const redisReply& reply);
+    void answered_with_error(Pipeline& pipeline, CallQueue& answered, std::string_view error);
+    void check_order();
     void order_checked(const redisReply& reply);
-    void answered_with_error(CallQueue& answered, std::string_view error);
 
-    void lose(
-        std::string_view reason, Loss loss = Loss::failed,
-        Context context = Context::ours) noexcept;
-    CallQueue give_up() noexcept;
+    void lose(std::string_view reason, Loss loss = Loss::failed) noexcept;
     template <class Body>
     void contained(Body&& body) noexcept;
 
@@ -189,12 +190,9 @@ private:
     ConnectionOwner& owner_;
     State state_ = State::closed;
     unsigned times_ready_ = 0;
-    unsigned losses_ = 0;  // number of lost connections; a loop that calls out compares it
-    std::string address_;  // of the last attempt
-    bool moved_ = false;   // from one where it was ready
-    std::string left_by_;  // the error of State::leaving
-    redisAsyncContext* context_ = nullptr;
-    ssl_st* tls_ = nullptr;                 // of the context; null: no TLS
+    std::string address_;                   // of the last attempt
+    bool moved_ = false;                    // from one where it was ready
+    std::string left_by_;                   // the error of State::leaving
     std::unique_ptr<Timer> connect_timer_;  // limits an attempt, or the pause before it
     ReconnectPolicy reconnect_;
     Handshake handshake_;
@@ -203,9 +201,8 @@ private:
     CommandBuffer command_;
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;
-    InFlight in_flight_;
-    SilentConnections silent_;
-    Deadlines deadlines_;
+    std::shared_ptr<Pipeline> pipeline_;  // null: closed, or lost
+    SilentPipelines silent_;
 };
 
 }  // namespace ratelimit::redis

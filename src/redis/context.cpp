@@ -99,10 +99,9 @@ redisAsyncContext* open_context(
 }
 
 bool issue_command(
-    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply,
-    void* issuer) noexcept
+    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept
 {
-    return redisAsyncFormattedCommand(&context, on_reply, issuer, text.data(), text.size())
+    return redisAsyncFormattedCommand(&context, on_reply, nullptr, text.data(), text.size())
         == REDIS_OK;
 }
 
@@ -114,9 +113,9 @@ void on_call_reply(redisAsyncContext* context, void* reply, void*) noexcept
     }
 }
 
-void adopt_context(redisAsyncContext& context, ContextOwner& owner) noexcept
+void disown_context(redisAsyncContext& context) noexcept
 {
-    context.data = &owner;
+    context.data = nullptr;
 }
 
 void write_out(redisAsyncContext& context) noexcept

@@ -24,18 +24,16 @@ redisAsyncContext* open_context(
 
 using ReplyHandler = void(redisAsyncContext*, void* reply, void*);
 
-/// Adds a command to what is written at the end of the loop's turn. `issuer`: the last argument of
-/// `on_reply`. False: out of memory.
+/// Adds a command to what is written at the end of the loop's turn. False: out of memory.
 bool issue_command(
-    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply,
-    void* issuer = nullptr) noexcept;
+    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept;
 
 /// Passes the reply to the owner that the context has then. A null reply means that the connection
 /// is lost, which `disconnected` handles.
 void on_call_reply(redisAsyncContext* context, void* reply, void*) noexcept;
 
-/// Another owner gets the events of the context from now on.
-void adopt_context(redisAsyncContext& context, ContextOwner& owner) noexcept;
+/// From now on no owner gets its events.
+void disown_context(redisAsyncContext& context) noexcept;
 
 /// Writes what has been issued, as far as the socket takes it now, and does not wait for the end of
 /// the turn. An error is found then.

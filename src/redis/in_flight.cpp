@@ -42,25 +42,26 @@ void InFlight::add(CallQueue& command) noexcept
 InFlight::Watch InFlight::mark_sent(
     milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept
 {
-    Watch watch;
+    Watch watch{ now + timeout_, false };
     for (PendingCall* record = std::exchange(unsent_, nullptr); record != nullptr;
          record = record->next) {
         record->sent = now;
         record->sent_precisely = precise_now;
-        record->deadline = deadline_of(*record, now);
-        watch.due = std::min(watch.due, record->deadline);
-        watch.delays_exit =
-            watch.delays_exit || (record->call != nullptr && record->call->delays_exit);
+        if (record->call != nullptr) {
+            record->deadline = deadline_of(*record->call, now);
+            watch.due = std::min(watch.due, record->deadline);
+            watch.delays_exit = watch.delays_exit || record->call->delays_exit;
+        }
     }
     return watch;
 }
 
 /// The call is not charged for the duration of the turn, which is long if the process was stopped.
 /// If it has expired nevertheless, it lost its time to such a stop, and gets the whole timeout.
-milliseconds InFlight::deadline_of(const PendingCall& record, milliseconds now) const noexcept
+milliseconds InFlight::deadline_of(const Call& call, milliseconds now) const noexcept
 {
     const milliseconds end = now + timeout_;
-    const milliseconds expires = record.deadline + (now - turn_began_);
+    const milliseconds expires = call.routing.expires + (now - turn_began_);
     return expires <= now ? end : std::min(end, expires);
 }
 
@@ -79,6 +80,9 @@ InFlight::Command InFlight::take_oldest() noexcept
 CallQueue InFlight::take_all() noexcept
 {
     unsent_ = nullptr;
+    for (PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
+        record->keep_deadline();
+    }
     return std::exchange(calls_, {});
 }
 
@@ -89,8 +93,8 @@ milliseconds InFlight::silent_since() const noexcept
 
 InFlight::Watch InFlight::watch(milliseconds now) const noexcept
 {
-    Watch watch{ silent_since() + longest_silence_, false };
-    for (const PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
+    Watch watch{ silent_at(), false };
+    for (const PendingCall* record = calls_.front(); record != unsent_; record = record->next) {
         if (record->awaited()) {
             watch.delays_exit = watch.delays_exit || record->call->delays_exit;
             watch.due = std::min(watch.due, record->deadline);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace ratelimit::redis {
 
@@ -55,9 +56,8 @@ public:
     void replied(milliseconds now) noexcept { last_reply_ = now; }
     /// Removes the oldest command, which has its reply. There must be one.
     Command take_oldest() noexcept;
+    /// The calls keep their deadlines.
     CallQueue take_all() noexcept;
-    /// Moves all calls to one that has none.
-    void move_to(InFlight& other) noexcept { other.calls_ = take_all(); }
 
     /// Whether a call that has timed out wants its late reply.
     bool wants_late_replies() const noexcept;
@@ -67,7 +67,8 @@ public:
     template <class Visit>
     bool each_overdue(milliseconds now, Visit&& visit)
     {
-        for (PendingCall* call = calls_.front(); call != nullptr; call = call->next) {
+        // A visit may add calls, which are not sent yet.
+        for (PendingCall* call = calls_.front(); call != unsent_; call = call->next) {
             if (call->awaited() && call->deadline <= now) {
                 call->timed_out = true;
                 if (!visit(*call)) {
@@ -79,16 +80,18 @@ public:
     }
     /// Since when a reply is missing. Must not be empty.
     milliseconds silent_since() const noexcept;
-    /// Whether that is `longest_silence` ago. Must not be empty.
-    bool silent(milliseconds now) const noexcept
+    /// When that has lasted for `longest_silence`. Must not be empty.
+    milliseconds silent_at() const noexcept
     {
-        return silent_since() + longest_silence_ <= now;
+        return silent_at_ ? *silent_at_ : silent_since() + longest_silence_;
     }
+    /// It is at this time instead.
+    void silent_at(milliseconds time) noexcept { silent_at_ = time; }
     /// Must not be empty.
     Watch watch(milliseconds now) const noexcept;
 
 private:
-    milliseconds deadline_of(const PendingCall& call, milliseconds now) const noexcept;
+    milliseconds deadline_of(const Call& call, milliseconds now) const noexcept;
 
     const milliseconds timeout_;
     const milliseconds longest_silence_;
@@ -96,6 +99,7 @@ private:
     PendingCall* unsent_ = nullptr;  // the first call of this turn
     milliseconds turn_began_{ 0 };
     milliseconds last_reply_{ 0 };
+    std::optional<milliseconds> silent_at_;
 };
 
 }  // namespace ratelimit::redis

@@ -140,6 +140,7 @@ bool MapSearch::try_candidate(std::size_t candidate) noexcept
 try {
     const auto& [endpoint, node] = candidates_[candidate];
     Query& query = *queries_.emplace_back(std::make_unique<Query>(*this));
+    query.routing.expires = loop_.now() + probe_options_.connect_timeout + probe_options_.timeout;
     query.server = node;
     if (node == nullptr || !node->ready()) {
         query.probe = std::make_unique<Server>(loop_, endpoint, probe_options_, no_scripts_, *this);

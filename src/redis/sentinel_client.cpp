@@ -65,7 +65,7 @@ bool SentinelClient::route(Call& call)
         if (!tries_.running()) {
             return false;
         }
-        waiting_.add(call, call.routing.expires);
+        waiting_.add(call);
         return true;
     }
     // A call must not wait for a connection to a master that is away: it would miss the takeover.
@@ -80,7 +80,7 @@ try {
     if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
-    waiting_.add(call, call.routing.waits_until);
+    waiting_.add(call);
     return true;
 } catch (const std::exception&) {
     return false;

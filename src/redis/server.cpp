@@ -52,9 +52,6 @@ void Server::connect()
 
 bool Server::send(Call& call)
 {
-    if (call.routing.expires.count() == 0) {
-        call.routing.expires = loop_.now() + options_.connect_timeout + options_.timeout;
-    }
     if (breaker_.open()) {
         return false;
     }
@@ -66,7 +63,7 @@ bool Server::send(Call& call)
     if (!connecting()) {
         return false;
     }
-    waiting_.add(call, call.routing.expires);
+    waiting_.add(call);
     return true;
 }
 
@@ -92,20 +89,21 @@ bool Server::reconnecting() const noexcept
     return any([](const Connection& connection) { return connection.connecting(); });
 }
 
-/// Sends the call again within its deadline: by this server, or by the owner. A call that has
-/// expired lost its time to a stop of this process, and gets the whole timeout. Redis may execute a
-/// call twice at most.
-bool Server::send_again(Call& call, milliseconds deadline, bool had_left) noexcept
+/// Sends the call again before it expires: by this server, or by the owner. A call that has expired
+/// lost its time to a stop of this process, and gets the whole timeout. Redis may execute a call
+/// twice at most.
+bool Server::send_again(Call& call, bool had_left) noexcept
 try {
     if (had_left && (call.routing.sent_again || !call.repeatable)) {
         return false;
     }
     call.routing.sent_again = call.routing.sent_again || had_left;
-    const milliseconds now = loop_.now();
-    call.routing.expires = deadline > now ? deadline : now + options_.timeout;
+    if (const milliseconds now = loop_.now(); call.routing.expires <= now) {
+        call.routing.expires = now + options_.timeout;
+    }
     // Prefer a new connection: others that seem ready may have been lost at the same time.
     if (reconnecting() && !breaker_.open()) {
-        waiting_.add(call, call.routing.expires);
+        waiting_.add(call);
         return true;
     }
     return send(call) || owner_.reroute(*this, call);
@@ -119,8 +117,7 @@ bool Server::send_on(Connection& connection, Call& call)
     record.attach(call);
     record.shard = call.routing.shard.value_or(0);
     record.asking = call.routing.asking;
-    record.deadline = call.routing.expires;
-    record.probe = &call == &probe_;
+    record.kind = &call == &probe_ ? PendingCall::Kind::probe : PendingCall::Kind::call;
     return connection.send(record);
 }
 

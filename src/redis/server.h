@@ -115,7 +115,7 @@ public:
     bool address_failed(std::string_view address) noexcept override;
     void connection_ready(Connection& connection) override;
     void connection_lost(Connection& connection, std::string_view reason, Loss loss) override;
-    bool send_again(Call& call, milliseconds deadline, bool had_left) noexcept override;
+    bool send_again(Call& call, bool had_left) noexcept override;
     void call_refused(Call* call, std::string_view error) noexcept override;
     void reply_malformed(Call& call) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;

@@ -11,8 +11,8 @@ namespace ratelimit::redis {
 /// A server that stays away longer no longer delays calls.
 class TakeoverWindow {
 public:
-    /// Whether this call, whose server is away, may wait until its `routing.waits_until`: at most
-    /// `timeout` after the first time that it waits.
+    /// Whether this call, whose server is away, may wait. Then it ends at the latest `timeout`
+    /// after the first time that it waits.
     bool admits(Call& call, milliseconds now, milliseconds timeout) noexcept
     {
         if (!open_ || now - last_ > quiet) {
@@ -20,11 +20,8 @@ public:
         }
         open_ = true;
         last_ = now;
-        milliseconds& until = call.routing.waits_until;
-        if (until.count() == 0) {
-            until = std::min(now + timeout, call.routing.expires);
-        }
-        return is_open(now) && until > now;
+        call.routing.expires = std::min(call.routing.expires, now + timeout);
+        return is_open(now) && call.routing.expires > now;
     }
 
     /// Whether to report an error that a takeover causes: once for each takeover.

@@ -8,7 +8,7 @@
 
 namespace ratelimit::redis {
 
-/// Calls that cannot be sent yet. Each waits until its deadline.
+/// Calls that cannot be sent yet. Each waits until it expires.
 class WaitingCalls {
 public:
     /// `overdue` is called with the number of requests of overdue calls, before they fail.
@@ -20,13 +20,12 @@ public:
     {
     }
 
-    void add(Call& call, milliseconds deadline)
+    void add(Call& call)
     {
         PendingCall& record = records_.take();
         record.attach(call);
-        record.deadline = deadline;
         queue_.push(record);
-        alarm_.set_no_later_than(deadline);
+        alarm_.set_no_later_than(call.routing.expires);
         if (call.delays_exit) {
             alarm_.delay_exit(true);
         }
@@ -65,10 +64,10 @@ private:
         milliseconds next = milliseconds::max();
         while (!all.empty()) {
             PendingCall& record = all.pop();
-            const bool waits = record.call != nullptr && record.deadline > now;
+            const bool waits = record.call != nullptr && record.call->routing.expires > now;
             checks += waits || record.call == nullptr ? 0 : record.call->request_count();
             (waits ? queue_ : overdue).push(record);
-            next = waits ? std::min(next, record.deadline) : next;
+            next = waits ? std::min(next, record.call->routing.expires) : next;
         }
         if (!queue_.empty()) {
             alarm_.set(next);
@@ -76,8 +75,7 @@ private:
         if (checks > 0) {
             overdue_(checks);
         }
-        release_all(
-            overdue, records_, [](Call& call, milliseconds, bool) noexcept { call.end_expired(); });
+        release_all(overdue, records_, [](Call& call, bool) noexcept { call.end_expired(); });
     }
 
     EventLoop& loop_;

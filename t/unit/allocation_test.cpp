@@ -29,7 +29,7 @@ protected:
     std::size_t send_all()
     {
         for (const auto& request : requests_) {
-            request->expires = {};
+            request->since = {};
         }
         const std::size_t before = allocation_count();
         for (const auto& request : requests_) {

@@ -24,7 +24,7 @@ protected:
         for (std::size_t i = 0; i < count; ++i) {
             redis::PendingCall& record = records_.take();
             record.attach(calls_.emplace_back("x"));
-            record.deadline = expires;
+            record.call->routing.expires = expires;
             command.push(record);
         }
         in_flight_.add(command);
@@ -122,11 +122,9 @@ TEST_F(InFlightTest, a_visit_that_loses_the_connection_ends_the_search_for_overd
 TEST_F(InFlightTest, silence_counts_from_the_oldest_call_or_the_last_reply)
 {
     send(1, 1000ms);
-    EXPECT_FALSE(in_flight_.silent(1399ms));
-    EXPECT_TRUE(in_flight_.silent(1400ms));
+    EXPECT_EQ(in_flight_.silent_at(), 1400ms);
     in_flight_.replied(1200ms);
-    EXPECT_FALSE(in_flight_.silent(1599ms));
-    EXPECT_TRUE(in_flight_.silent(1600ms));
+    EXPECT_EQ(in_flight_.silent_at(), 1600ms);
 }
 
 TEST_F(InFlightTest, silence_is_watched_when_all_calls_are_overdue)

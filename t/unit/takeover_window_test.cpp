@@ -12,13 +12,13 @@ TEST(TakeoverWindow, a_call_waits_for_its_timeout_and_no_longer_than_until_its_o
     EchoCall patient("x");
     patient.routing.expires = 10s;
     EXPECT_TRUE(window.admits(patient, 100ms, 1s));
-    EXPECT_EQ(patient.routing.waits_until, 1100ms);
+    EXPECT_EQ(patient.routing.expires, 1100ms);
     EXPECT_TRUE(window.admits(patient, 1099ms, 1s)) << "the time of the first wait counts";
     EXPECT_FALSE(window.admits(patient, 1100ms, 1s));
     EchoCall late("x");
     late.routing.expires = 150ms;
     EXPECT_TRUE(window.admits(late, 100ms, 1s));
-    EXPECT_EQ(late.routing.waits_until, 150ms);
+    EXPECT_EQ(late.routing.expires, 150ms);
     EXPECT_FALSE(window.admits(late, 150ms, 1s));
 }
 

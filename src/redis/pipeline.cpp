@@ -1,0 +1,131 @@
+#include "redis/pipeline.h"
+
+#include <utility>
+
+#include <hiredis/async.h>
+
+namespace ratelimit::redis {
+
+Pipeline::Pipeline(
+    EventLoop& loop, RecordPool& records, PipelineOwner& owner, milliseconds timeout,
+    milliseconds longest_silence)
+    : loop_(loop),
+      records_(records),
+      owner_(owner),
+      in_flight_(timeout, longest_silence),
+      alarm_(loop, [this] { check_deadlines(); })
+{
+}
+
+bool Pipeline::connect(const Endpoint& server, std::string& reason)
+{
+    context_ = open_context(loop_, server, *this, reason);
+    return open();
+}
+
+redisContext& Pipeline::socket() const noexcept
+{
+    return context_->c;
+}
+
+bool Pipeline::issue(std::string_view command, bool reply) noexcept
+{
+    return open() && issue_command(*context_, command, reply ? on_call_reply : nullptr);
+}
+
+void Pipeline::mark_sent() noexcept
+{
+    if (in_flight_.has_unsent()) {
+        const auto watch = in_flight_.mark_sent(loop_.now(), std::chrono::steady_clock::now());
+        alarm_.set_no_later_than(watch.due);
+        if (watch.delays_exit) {
+            alarm_.delay_exit(true);
+        }
+    }
+}
+
+void Pipeline::watch() noexcept
+{
+    const auto watch = in_flight_.watch(loop_.now());
+    alarm_.set(watch.due);
+    alarm_.delay_exit(watch.delays_exit);
+}
+
+InFlight::Command Pipeline::take_oldest() noexcept
+{
+    if (in_flight_.oldest_is_unsent()) {
+        mark_sent();
+    }
+    InFlight::Command oldest = in_flight_.take_oldest();
+    if (in_flight_.empty()) {
+        alarm_.delay_exit(false);
+    }
+    return oldest;
+}
+
+CallQueue Pipeline::take_calls() noexcept
+{
+    alarm_.stop();
+    return in_flight_.take_all();
+}
+
+void Pipeline::check_deadlines() noexcept
+{
+    const auto self = shared_from_this();
+    mark_sent();
+    const milliseconds now = loop_.now();
+    in_flight_.each_overdue(now, [this](PendingCall& record) {
+        owner_.timed_out(record);
+        record.release()->overdue(record);
+        return open();
+    });
+    if (open()) {
+        owner_.deadlines_passed(*this);
+    }
+    if (!open() || in_flight_.empty()) {
+        return;
+    }
+    if (in_flight_.silent_at() <= now) {
+        owner_.silent(*this);
+    } else {
+        watch();
+    }
+}
+
+void Pipeline::call_replied(const redisReply& reply) noexcept
+{
+    const auto self = shared_from_this();
+    in_flight_.replied(loop_.now());
+    owner_.replied(*this, reply);
+}
+
+void Pipeline::disconnected(std::string_view reason) noexcept
+{
+    const auto self = shared_from_this();
+    disown_context(*std::exchange(context_, nullptr));  // hiredis frees it
+    owner_.disconnected(*this, reason);
+}
+
+void Pipeline::silent_at(milliseconds time) noexcept
+{
+    in_flight_.silent_at(time);
+    watch();
+}
+
+void Pipeline::free() noexcept
+{
+    free_context(std::exchange(context_, nullptr));
+}
+
+void Pipeline::abort() noexcept
+{
+    abort_context(std::exchange(context_, nullptr));
+}
+
+void Pipeline::close() noexcept
+{
+    abort();
+    end_all(take_calls(), records_);
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "redis/alarm.h"
+#include "redis/context.h"
+#include "redis/in_flight.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ratelimit::redis {
+
+class Pipeline;
+
+/// The owner of pipelines, which may close the pipeline in each of these functions.
+class PipelineOwner {
+public:
+    virtual ~PipelineOwner() = default;
+    virtual void connected(Pipeline& pipeline) noexcept = 0;
+    /// It is closed, but has its calls still. `reason` is valid until this returns.
+    virtual void disconnected(Pipeline& pipeline, std::string_view reason) noexcept = 0;
+    /// The reply to the oldest command: the first ones are those of the handshake.
+    virtual void replied(Pipeline& pipeline, const redisReply& reply) noexcept = 0;
+    /// A call has timed out, which fails then.
+    virtual void timed_out(const PendingCall& record) noexcept = 0;
+    /// The calls whose deadlines have passed have ended.
+    virtual void deadlines_passed(Pipeline& pipeline) noexcept = 0;
+    /// No reply came for too long, though calls are in flight.
+    virtual void silent(Pipeline& pipeline) noexcept = 0;
+};
+
+/// One socket, from the attempt to connect until it is closed, and the calls that are written to
+/// it.
+///
+/// A call that ends, and an owner that hears of something, may send and destroy calls and close any
+/// connection meanwhile. One rule covers that: a pipeline that was closed is never open again, and
+/// stays in memory while a function of it runs. So a function that goes on after it has called out
+/// asks its pipeline whether it is still open, or its connection whether that is still its
+/// pipeline. What is taken from a member to be ended is moved out of the member first.
+class Pipeline final : public std::enable_shared_from_this<Pipeline>, private ContextOwner {
+public:
+    /// `timeout`, `longest_silence`: of InFlight.
+    Pipeline(
+        EventLoop& loop, RecordPool& records, PipelineOwner& owner, milliseconds timeout,
+        milliseconds longest_silence);
+    ~Pipeline() override { close(); }
+    Pipeline(const Pipeline&) = delete;
+    Pipeline& operator=(const Pipeline&) = delete;
+
+    /// Begins to connect. False: it failed; see `reason`.
+    bool connect(const Endpoint& server, std::string& reason);
+    bool open() const noexcept { return context_ != nullptr; }
+    /// hiredis's, while it is open.
+    redisContext& socket() const noexcept;
+    /// From now on it is encrypted by this.
+    void encrypt(ssl_st& tls) noexcept { tls_ = &tls; }
+    bool encrypted() const noexcept { return tls_ != nullptr; }
+    const ssl_st* tls() const noexcept override { return tls_; }
+
+    InFlight& calls() noexcept { return in_flight_; }
+    const InFlight& calls() const noexcept { return in_flight_; }
+    /// Adds a command without a record to what is written at the end of the turn. `reply`: its
+    /// owner gets the reply. False: out of memory.
+    bool issue(std::string_view command, bool reply = true) noexcept;
+    /// Writes what has been issued, as far as the socket takes it now.
+    void flush() noexcept { write_out(*context_); }
+    /// The calls of this turn are sent now: their timeouts start.
+    void mark_sent() noexcept;
+    /// Removes the oldest command, which has its reply. There must be one.
+    InFlight::Command take_oldest() noexcept;
+    CallQueue take_calls() noexcept;
+
+    /// PipelineOwner::silent is called at this time, if it is open then, and not before.
+    void silent_at(milliseconds time) noexcept;
+
+    /// Closes the socket. The calls stay.
+    void free() noexcept;
+    /// The same, and what the network has not delivered yet never is: nothing of it is executed.
+    void abort() noexcept;
+    /// Aborts, and ends the calls.
+    void close() noexcept;
+
+private:
+    void connected() noexcept override { owner_.connected(*this); }
+    void disconnected(std::string_view reason) noexcept override;
+    void call_replied(const redisReply& reply) noexcept override;
+    std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
+    void check_deadlines() noexcept;
+    void watch() noexcept;
+
+    EventLoop& loop_;
+    RecordPool& records_;
+    PipelineOwner& owner_;
+    redisAsyncContext* context_ = nullptr;
+    const ssl_st* tls_ = nullptr;  // of the context
+    InFlight in_flight_;
+    // For the next deadline, or the end of the longest silence. A process that exits waits for it
+    // only while a call wants that.
+    Alarm alarm_;
+};
+
+}  // namespace ratelimit::redis
