@@ -1,9 +1,12 @@
 -- Sets or takes back an override, or tells all nodes that a key was freed. Needs all keys in one
 -- hash slot.
--- KEYS  1 changes, 2 overrides, 3 ends, 4 events, 5 state (as in fleet_sync.lua)
--- ARGV  1 set, remove or free; 2 id (as there, "f" for free). For set: 3 the JSON text without its
---       closing brace; 4 how long it is in force, ms (0: see 7); 5 the most overrides that there
---       may be; 7 nil or the end, ms since the epoch (0: it is in force until it is taken back).
+-- KEYS  1 changes, 2 overrides, 3 ends, 4 events, 5 state, 6 journal (as in fleet_sync.lua). A
+--       member of the journal is "s", "r" or "f", as ARGV[1], the length of the id, a colon, the id
+--       and the JSON text
+-- ARGV  1 set, remove or free; 2 id (as there, "f" for free); 3 the JSON text without its closing
+--       brace: who does it, and for set the override. For set: 4 how long it is in force, ms (0:
+--       see 7); 5 the most overrides that there may be; 7 nil or the end, ms since the epoch (0: it
+--       is in force until it is taken back).
 --       6 nil or empty, or change nothing unless there is an override (*), unless there is none
 --       (-), or unless this is the SHA-1 of its text
 -- reply  set: the whole text, or an empty one if there are too many; remove: 1, or 0 if there was
@@ -11,6 +14,7 @@
 -- Complexity  O(log n)
 
 local limit = 2 ^ 52
+local most_in_journal = 256
 
 -- The number of a text or score that a script wrote, else 0.
 local function whole(text)
@@ -46,11 +50,21 @@ if set and whole(set) == set then
     sum = (sum + limit - set) % limit
 end
 
+-- What happened is no condition of the change.
+local function note(json)
+    local letter = string.sub(ARGV[1], 1, 1)
+    redis.pcall('ZADD', KEYS[6], text(version), letter .. #ARGV[2] .. ':' .. ARGV[2] .. json)
+    redis.pcall('ZREMRANGEBYRANK', KEYS[6], 1, -1 - most_in_journal)
+end
+local at = math.floor(now / 1000)
+local json = ARGV[3] .. ',"at":' .. text(at)
+
 -- The first write of each change takes no memory: a Redis that is full then allows the others, too.
 if ARGV[1] == 'free' then
     redis.call('ZREM', KEYS[4], ARGV[2])
     redis.call('ZADD', KEYS[4], text(version), ARGV[2])
     redis.call('HSET', KEYS[5], 'version', text(version))
+    note(json .. '}')
     return 1
 end
 
@@ -64,6 +78,7 @@ if ARGV[1] == 'remove' then
     redis.call('ZREM', KEYS[1], ARGV[2])
     redis.call('ZADD', KEYS[4], text(version), ARGV[2])
     redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text(sum))
+    note(json .. '}')
     return 1
 end
 
@@ -71,10 +86,9 @@ if not set and redis.call('ZCOUNT', KEYS[1], 0, '+inf') >= tonumber(ARGV[5]) the
     return ''
 end
 redis.call('ZREM', KEYS[3], ARGV[2])
-local at = math.floor(now / 1000)
 local lasts = tonumber(ARGV[4])
 local ends_at = lasts > 0 and at + lasts or tonumber(ARGV[7] or 0)
-local stored = ARGV[3] .. ',"at":' .. text(at)
+local stored = json
 if ends_at > 0 then
     stored = stored .. ',"until":' .. text(ends_at)
     redis.call('ZADD', KEYS[3], text(ends_at), ARGV[2])
@@ -83,4 +97,5 @@ stored = stored .. '}'
 redis.call('ZADD', KEYS[1], text(version), ARGV[2])
 redis.call('HSET', KEYS[2], ARGV[2], stored)
 redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text((sum + version) % limit))
+note(stored)
 return stored

@@ -6,9 +6,12 @@
 --       6 events: zset, id of what was removed (z, k) or freed (f) by version: those of the last
 --       ten minutes, at most the latest 100000. A node that missed one notices it by the sum
 --       7 state: hash, version, sum (of the versions in changes, modulo 2^52) and since: when (us)
---       the list of nodes began, also after it was lost
---       3 to 6 have an empty member, too, which means nothing. In a cluster that moves the slot, a
---       script whose keys do not all exist is refused, also if none has been moved
+--       the list of nodes began, also after it was lost; 8 journal: zset, what was changed, by
+--       version (lua/fleet_change.lua); 9 gone: zset, nodes of the last days that are forgotten, by
+--       the time (us) of their last call: "e" if it ended, else "a", its name, a zero byte, its id
+--       8 has an empty member, by the time when it began. 3 to 6 and 9 have an empty member, too,
+--       which means nothing. In a cluster that moves the slot, a script whose keys do not all exist
+--       is refused, also if none has been moved
 -- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return;
 --       5 1 if the node reads all overrides: its cursor is as old as the last one that it has read
 -- reply  now (us), cursor for the next call, live nodes, how long they have been listed (us; 0 if
@@ -27,6 +30,8 @@ local most_events = 100000
 local most_ended = 200
 local most_removed = 2000
 local longest = 4096
+local most_gone = 256
+local most_forgotten = 10  -- at once: their states may be long
 
 -- The number of a text or score that a script wrote, else 0.
 local function whole(text)
@@ -35,6 +40,14 @@ local function whole(text)
 end
 local function text(number)
     return string.format('%.0f', number)
+end
+
+-- The member of `gone`. The name is the state's first member of that name.
+local function gone_member(id, state)
+    local _, last = string.find(state, '"name":"', 1, true)
+    local name = last and string.match(string.sub(state, last + 1, last + 256), '^[^"\\]*') or ''
+    local ended = string.sub(state, -10) == '"ended":1}'
+    return (ended and 'e' or 'a') .. name .. '\0' .. string.sub(id, 1, 64)
 end
 
 local time = redis.call('TIME')
@@ -54,12 +67,26 @@ if ARGV[2] ~= '' then
         redis.call('HSET', KEYS[7], 'since', text(now))
     end
     listed = now - since
-    redis.call('ZADD', KEYS[1], text(now), ARGV[1])
+    if redis.call('ZADD', KEYS[1], text(now), ARGV[1]) == 1 then
+        redis.pcall('ZREM', KEYS[9], gone_member(ARGV[1], ARGV[2]))
+    end
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-    local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now - forgotten), 'LIMIT', 0, 100)
-    for _, node in ipairs(old) do
-        redis.call('ZREM', KEYS[1], node)
-        redis.call('HDEL', KEYS[2], node)
+    local old = redis.call(
+        'ZRANGEBYSCORE', KEYS[1], '-inf', text(now - forgotten), 'WITHSCORES', 'LIMIT', 0,
+        most_forgotten)
+    for i = 1, #old, 2 do
+        local state = redis.call('HGET', KEYS[2], old[i])
+        if state then
+            redis.pcall('ZADD', KEYS[9], old[i + 1], gone_member(old[i], state))
+        end
+        redis.call('ZREM', KEYS[1], old[i])
+        redis.call('HDEL', KEYS[2], old[i])
+    end
+    -- What happened is no condition of anything else.
+    redis.pcall('ZADD', KEYS[8], 'NX', text(now), '')
+    redis.pcall('ZADD', KEYS[9], 'NX', '-inf', '')
+    if #old > 0 then
+        redis.pcall('ZREMRANGEBYRANK', KEYS[9], 1, -1 - most_gone)
     end
     -- Keys of a wrong type fail here, before an override is removed from one of them.
     redis.call('ZADD', KEYS[3], 'NX', -1, '')

@@ -103,12 +103,12 @@ void each_second() noexcept
 }
 
 /// Loads what this node must know before its first decision.
-ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetMember& fleet) noexcept
+ngx_int_t load_fleet(ngx_cycle_t& cycle, const MainConf& conf) noexcept
 {
     return nginx::guarded(cycle.log, ngx_int_t{ NGX_ERROR }, [&] {
-        fleet.find_slots(*cycle.log);
+        conf.fleet->find_slots(*cycle.log);
         if (!ngx_test_config) {
-            fleet.load(*cycle.log);
+            conf.fleet->load(each_zones_settings(conf), *cycle.log);
         }
         return ngx_int_t{ NGX_OK };
     });
@@ -157,7 +157,7 @@ ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
             connections, cycle->connection_n);
     }
     warn_of_resolution(*cycle, *conf);
-    return conf->fleet == nullptr ? NGX_OK : load_fleet(*cycle, *conf->fleet);
+    return conf->fleet == nullptr ? NGX_OK : load_fleet(*cycle, *conf);
 }
 
 ngx_int_t init_process(ngx_cycle_t* cycle) noexcept

@@ -40,7 +40,8 @@ ChangeCall::ChangeCall(
 
 void ChangeCall::write(redis::CommandBuffer& command) const
 {
-    const auto all = { &keys_.changes, &keys_.overrides, &keys_.ends, &keys_.events, &keys_.state };
+    const auto all = { &keys_.changes, &keys_.overrides, &keys_.ends,
+                       &keys_.events,  &keys_.state,     &keys_.journal };
     command.begin_script(script_, { all.size(), 7 });
     for (const std::string* key : all) {
         command.key(*key);

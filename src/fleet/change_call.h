@@ -30,12 +30,12 @@ public:
     /// The most overrides of a fleet.
     static constexpr std::int64_t most = 1'000'000;
 
-    /// `id`: ChangeId::text. `text`, `time`: for Change::set, of begin_stored and the change.
+    /// `id`: ChangeId::text. `text`: of begin_stored, else of begin_noted. `time`: for Change::set.
     /// `condition`: the change is made only if there is an override ("*"), if there is none ("-"),
     /// or if the SHA-1 of its text in Redis is this one; empty: always.
     ChangeCall(
         redis::ScriptId script, const FleetKeys& keys, Change change, std::string id,
-        std::string text = {}, OverrideTime time = {}, std::string condition = {});
+        std::string text, OverrideTime time = {}, std::string condition = {});
 
     std::string_view routing_key() const noexcept final { return keys_.state; }
     void write(redis::CommandBuffer& command) const final;

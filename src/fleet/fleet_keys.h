@@ -19,7 +19,9 @@ struct FleetKeys {
           overrides(prefix + "{fleet}:overrides"),
           ends(prefix + "{fleet}:ends"),
           events(prefix + "{fleet}:events"),
-          state(prefix + "{fleet}:state")
+          state(prefix + "{fleet}:state"),
+          journal(prefix + "{fleet}:journal"),
+          gone(prefix + "{fleet}:gone")
     {
     }
 
@@ -30,6 +32,8 @@ struct FleetKeys {
     std::string ends;
     std::string events;
     std::string state;
+    std::string journal;
+    std::string gone;
 };
 
 /// In bytes. Longer keys are counted by their hash.

@@ -76,6 +76,19 @@ constexpr std::tuple members_of<NodeReport::RefusedKey>{
     std::pair{ "since"sv, &NodeReport::RefusedKey::since },
 };
 
+template <>
+constexpr std::tuple members_of<NodeReport::Outage>{
+    std::pair{ "from_ms"sv, &NodeReport::Outage::from_ms },
+    std::pair{ "to_ms"sv, &NodeReport::Outage::to_ms },
+    std::pair{ "times"sv, &NodeReport::Outage::times },
+};
+
+template <>
+constexpr std::tuple members_of<NodeReport::Load>{
+    std::pair{ "at_ms"sv, &NodeReport::Load::at_ms },
+    std::pair{ "text"sv, &NodeReport::Load::text },
+};
+
 /// Calls `visit` with the name and the value of each text and number.
 template <class Object, class Visit>
 void each_member(Object& object, Visit&& visit)
@@ -92,6 +105,8 @@ void each_list(Report& report, Visit&& visit)
     visit("zones"sv, report.zones, most_zones);
     visit("redis"sv, report.servers, most_servers);
     visit("busiest"sv, report.busiest, most_busiest);
+    visit("outages"sv, report.outages, most_past);
+    visit("loads"sv, report.loads, most_past);
 }
 
 /// Calls `visit` with the name, the values and their greatest number of each list of numbers.
@@ -255,7 +270,8 @@ private:
     /// The list that the report's last member fills, if that is an array.
     std::variant<
         std::monostate, std::vector<NodeReport::Zone>*, std::vector<NodeReport::Server>*,
-        std::vector<NodeReport::RefusedKey>*>
+        std::vector<NodeReport::RefusedKey>*, std::vector<NodeReport::Outage>*,
+        std::vector<NodeReport::Load>*>
         list_;
     std::vector<std::uint64_t>* series_ = nullptr;  // the same, if it is a list of numbers
     std::size_t room_ = 0;                          // for elements in the list
@@ -296,6 +312,9 @@ std::string write_report(const NodeReport& report)
     json["zones_omitted"] = omitted + report.zones_omitted;
     erase_zeros(json, { "zones_omitted", "ended" });
     each_list(report, [&json](std::string_view name, const auto& list, std::size_t most) {
+        if (list.empty() && (name == "outages" || name == "loads")) {
+            return;
+        }
         Json array = Json::array();
         for (const auto& element : std::span(list).first(std::min(most, list.size()))) {
             array.push_back(written(element));
@@ -332,6 +351,12 @@ std::optional<NodeReport> parse_report(std::string_view text)
     for (NodeReport::RefusedKey& key : report.busiest) {
         key.since = key.since <= latest_second ? key.since : 0;
     }
+    constexpr std::uint64_t latest_ms = latest_second * 1000;
+    std::erase_if(report.outages, [](const NodeReport::Outage& outage) {
+        return outage.from_ms > latest_ms || outage.to_ms > latest_ms;
+    });
+    std::erase_if(
+        report.loads, [](const NodeReport::Load& load) { return load.at_ms > latest_ms; });
     return report;
 }
 

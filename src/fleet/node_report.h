@@ -75,6 +75,18 @@ struct NodeReport {
         }
     };
 
+    /// Redis was away for the node. Times are milliseconds since the epoch, by Redis's clock.
+    struct Outage {
+        std::uint64_t from_ms = 0;
+        std::uint64_t to_ms = 0;  // 0: it lasts
+        std::uint64_t times = 0;  // with less than a minute between them
+    };
+    /// The node loaded its configuration again.
+    struct Load {
+        std::uint64_t at_ms = 0;
+        std::string text{};  // what it changed, such as "per_ip (rate)"; empty: no zone's settings
+    };
+
     std::string name;
     std::string version;
     std::string nginx;
@@ -90,6 +102,8 @@ struct NodeReport {
     std::vector<Zone> zones;
     std::vector<Server> servers;
     std::vector<RefusedKey> busiest;
+    std::vector<Outage> outages;  // the latest, the oldest first; so are the loads
+    std::vector<Load> loads;
     std::array<NodeHistory, history_scales.size()> history;
 };
 
@@ -97,6 +111,7 @@ struct NodeReport {
 inline constexpr std::size_t most_zones = 256;
 inline constexpr std::size_t most_servers = 32;
 inline constexpr std::size_t most_busiest = 20;
+inline constexpr std::size_t most_past = 8;    // outages, and loads
 inline constexpr std::size_t most_text = 384;  // bytes of one text
 inline constexpr std::size_t most_name = 64;   // bytes of a node's name, as of node=
 inline constexpr std::size_t most_report = std::size_t{ 128 } * 1024;

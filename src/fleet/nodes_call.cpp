@@ -30,6 +30,23 @@ std::uint64_t time_of(std::string_view text) noexcept
     return error == std::errc{} && time > 0 && time < most ? static_cast<std::uint64_t>(time) : 0;
 }
 
+/// Reads members with their scores. False: they are none.
+bool read_past(const redisReply& reply, std::vector<NodeList::Past>& past)
+{
+    if (reply.type != REDIS_REPLY_ARRAY || reply.elements % 2 != 0) {
+        return false;
+    }
+    for (std::size_t i = 0; i < reply.elements; i += 2) {
+        const redisReply& member = *reply.element[i];
+        const redisReply& score = *reply.element[i + 1];
+        if (member.type != REDIS_REPLY_STRING || score.type != REDIS_REPLY_STRING) {
+            return false;
+        }
+        past.push_back({ std::string(redis::text_of(member)), time_of(redis::text_of(score)) });
+    }
+    return true;
+}
+
 /// When the node began, in microseconds since the epoch; or, since its report was on its way to
 /// Redis, a little later.
 std::int64_t began(const FleetNode& node) noexcept
@@ -146,6 +163,7 @@ bool NodesReader::read(std::size_t bytes)
                 && list_.now_us + live_us >= node.heard_us;
             nodes_.push_back(
                 { node.id.substr(0, most_text), node.heard_us, live, std::move(*report) });
+            happenings_.add(nodes_.back());
         } else {
             ++unreadable_;
         }
@@ -160,17 +178,18 @@ redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts)
     return scripts.add(std::string(lua::fleet_nodes));
 }
 
-NodesCall::NodesCall(redis::ScriptId script, std::string alive, std::string nodes)
-    : script_(script), alive_(std::move(alive)), nodes_(std::move(nodes))
+NodesCall::NodesCall(redis::ScriptId script, const FleetKeys& keys) : script_(script), keys_(keys)
 {
     repeatable = true;
 }
 
 void NodesCall::write(redis::CommandBuffer& command) const
 {
-    command.begin_script(script_, { 2, 3 });
-    command.key(alive_);
-    command.key(nodes_);
+    const auto all = { &keys_.alive, &keys_.nodes, &keys_.journal, &keys_.gone };
+    command.begin_script(script_, { all.size(), 3 });
+    for (const std::string* key : all) {
+        command.key(*key);
+    }
     command.arg(most_nodes);
     command.arg(most_bytes);
     command.arg(static_cast<std::int64_t>(most_report));
@@ -178,17 +197,26 @@ void NodesCall::write(redis::CommandBuffer& command) const
 
 bool NodesCall::on_reply(const redisReply& reply) noexcept
 try {
-    constexpr std::size_t head = 2;
+    constexpr std::size_t head = 5;
     constexpr std::size_t each = 3;
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements < head
-        || (reply.elements - head) % each != 0 || reply.element[0]->type != REDIS_REPLY_INTEGER
-        || reply.element[1]->type != REDIS_REPLY_INTEGER || reply.element[0]->integer < 0
-        || reply.element[0]->integer > latest_us || reply.element[1]->integer < 0) {
+        || (reply.elements - head) % each != 0) {
         return false;
     }
+    const std::span elements(reply.element, reply.elements);
+    const bool are_numbers =
+        std::all_of(elements.begin(), elements.begin() + 3, [](const redisReply* element) {
+            return element->type == REDIS_REPLY_INTEGER && element->integer >= 0
+                && element->integer <= latest_us;
+        });
     NodeList list;
-    list.now_us = static_cast<std::uint64_t>(reply.element[0]->integer);
-    list.nodes = static_cast<std::uint64_t>(reply.element[1]->integer);
+    if (!are_numbers || !read_past(*elements[3], list.changes)
+        || !read_past(*elements[4], list.forgotten)) {
+        return false;
+    }
+    list.now_us = static_cast<std::uint64_t>(elements[0]->integer);
+    list.nodes = static_cast<std::uint64_t>(elements[1]->integer);
+    list.changes_since_us = static_cast<std::uint64_t>(elements[2]->integer);
     for (std::size_t i = head; i < reply.elements; i += each) {
         for (std::size_t j = i; j < i + each; ++j) {
             if (reply.element[j]->type != REDIS_REPLY_STRING) {

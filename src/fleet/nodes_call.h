@@ -1,6 +1,8 @@
 #pragma once
 
+#include "fleet/fleet_keys.h"
 #include "fleet/fleet_sums.h"
+#include "fleet/happenings.h"
 #include "redis/call.h"
 #include "redis/script_registry.h"
 
@@ -18,10 +20,18 @@ struct NodeList {
         std::uint64_t heard_us = 0;  // since the epoch, by Redis's clock
         std::string report;          // unchecked
     };
+    /// A member of what Redis keeps of the last two days, unchecked, with its score.
+    struct Past {
+        std::string member;
+        std::uint64_t at_us = 0;
+    };
 
-    std::uint64_t now_us = 0;    // by Redis's clock
-    std::uint64_t nodes = 0;     // that Redis knows; some may be left out below, see NodesCall
-    std::vector<Node> reported;  // the one that was heard of last first
+    std::uint64_t now_us = 0;       // by Redis's clock
+    std::uint64_t nodes = 0;        // that Redis knows; some may be left out below, see NodesCall
+    std::vector<Node> reported;     // the one that was heard of last first
+    std::vector<Past> changes{};    // Happenings::add_change, the latest first
+    std::vector<Past> forgotten{};  // Happenings::add_gone
+    std::uint64_t changes_since_us = 0;  // older ones are not there; 0: there are none
 };
 
 inline constexpr std::uint64_t live_us = 5'000'000;
@@ -55,6 +65,8 @@ public:
         const std::uint64_t listed = list_.reported.size();
         return left_out_ + (list_.nodes > listed ? list_.nodes - listed : 0);
     }
+    /// What happened to the nodes that are read, also those that are gone. Call once.
+    Happenings take_happenings() { return std::move(happenings_); }
     /// What all nodes passed and refused, also those that are gone.
     const FleetHistories& history() const noexcept { return history_; }
 
@@ -67,6 +79,7 @@ private:
     std::uint64_t left_out_ = 0;
     std::size_t room_ = most_zones_of_all;
     FleetHistories history_;
+    Happenings happenings_;
 };
 
 /// The text of lua/fleet_nodes.lua.
@@ -78,13 +91,18 @@ public:
     static constexpr std::int64_t most_nodes = 1000;
     /// Of all reports. One of 60 zones has 15 kB with its history: so 260 such nodes are whole.
     static constexpr std::int64_t most_bytes = 4'000'000;
+    /// Members of each list of what happened, and their bytes: lua/fleet_nodes.lua.
+    static constexpr std::int64_t most_past = 256;
+    static constexpr std::int64_t most_past_bytes = 2 * most_past * 4096;
 
-    /// `alive`, `nodes`: the names of the keys.
-    NodesCall(redis::ScriptId script, std::string alive, std::string nodes);
+    NodesCall(redis::ScriptId script, const FleetKeys& keys);
 
-    std::string_view routing_key() const noexcept final { return alive_; }
+    std::string_view routing_key() const noexcept final { return keys_.alive; }
     void write(redis::CommandBuffer& command) const final;
-    std::size_t longest_reply() const noexcept final { return std::size_t{ 2 } * most_bytes; }
+    std::size_t longest_reply() const noexcept final
+    {
+        return std::size_t{ 2 } * (most_bytes + most_past_bytes);
+    }
     bool on_reply(const redisReply& reply) noexcept final;
 
 protected:
@@ -92,8 +110,7 @@ protected:
 
 private:
     const redis::ScriptId script_;
-    const std::string alive_;
-    const std::string nodes_;
+    const FleetKeys keys_;
 };
 
 }  // namespace ratelimit::fleet

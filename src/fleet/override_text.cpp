@@ -234,6 +234,11 @@ std::string parse_change(std::string_view text, OverrideChange& change)
     return "";
 }
 
+std::string begin_noted(std::string_view by)
+{
+    return "{\"by\":" + json_string(by.substr(0, longest_by));
+}
+
 std::string begin_stored(const OverrideChange& change, std::string_view by)
 {
     std::string text = "{";

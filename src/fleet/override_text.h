@@ -43,6 +43,9 @@ std::string parse_change(std::string_view text, OverrideChange& change);
 /// the reason. The script that stores it adds "at" and "until" (lua/fleet_change.lua).
 std::string begin_stored(const OverrideChange& change, std::string_view by);
 
+/// The same of a change that sets no override.
+std::string begin_noted(std::string_view by);
+
 /// Parses what Redis has. Never fails: what this version does not understand has
 /// Override::Kind::unknown. Unknown members are passed over.
 StoredOverride parse_stored(std::string_view text);

@@ -50,8 +50,8 @@ bool Sync::send()
 void Sync::write(redis::CommandBuffer& command) const
 {
     const FleetKeys& keys = parts_.keys;
-    const auto all = { &keys.alive, &keys.nodes,  &keys.changes, &keys.overrides,
-                       &keys.ends,  &keys.events, &keys.state };
+    const auto all = { &keys.alive,  &keys.nodes, &keys.changes, &keys.overrides, &keys.ends,
+                       &keys.events, &keys.state, &keys.journal, &keys.gone };
     command.begin_script(parts_.script, { all.size(), 5 });
     for (const std::string* key : all) {
         command.key(*key);

@@ -202,6 +202,15 @@ std::string settings_digest(const ZoneConf& zone)
     return digits.data();
 }
 
+std::vector<FleetMember::ZoneSettings> each_zones_settings(const MainConf& conf)
+{
+    std::vector<FleetMember::ZoneSettings> all;
+    for (const ZoneConf& zone : conf.zones) {
+        all.emplace_back(zone.zone.name, each_setting(zone));
+    }
+    return all;
+}
+
 fleet::NodeReport node_figures(const MainConf& conf)
 {
     fleet::NodeReport report;

@@ -18,4 +18,7 @@ std::string settings_digest(const ZoneConf& zone);
 /// What this node says of itself: all but its name and its age.
 fleet::NodeReport node_figures(const MainConf& conf);
 
+/// The settings of each zone. Reads no memory of the workers.
+std::vector<FleetMember::ZoneSettings> each_zones_settings(const MainConf& conf);
+
 }  // namespace ratelimit::http

@@ -1,5 +1,6 @@
 #include "node/fleet_member.h"
 
+#include "fleet/changed_settings.h"
 #include "fleet/initial_load.h"
 #include "fleet/leave.h"
 #include "nginx/guarded.h"
@@ -49,12 +50,13 @@ void FleetMember::find_slots(ngx_log_t& log) noexcept
     const FleetMemory::Lock counted(fleet);
 }
 
-void FleetMember::load(ngx_log_t& log)
+void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
     fleet.follow(storage());
     configured_at_ = node_clock.monotonic();
     replaces_ = ngx_inherited != 0 ? static_cast<std::uint64_t>(ngx_parent) : 0;
+    note_load(settings);
     if (fleet.loaded()) {
         return;
     }
@@ -74,6 +76,28 @@ void FleetMember::load(ngx_log_t& log)
         "ratelimit: fleet: the limits are those of nginx.conf, the overrides follow when redis "
         "\"%V\" answers (%V)",
         &block, &text);
+}
+
+/// Not of the first configuration, which changes nothing.
+void FleetMember::note_load(std::span<const ZoneSettings> settings)
+{
+    std::vector<NodePast::ZoneSettings> zones;
+    for (const auto& [zone, digits] :
+         settings.first(std::min(settings.size(), NodePast::most_zones))) {
+        NodePast::ZoneSettings& added = zones.emplace_back();
+        added.zone = OverrideTable::zone_hash(zone);
+        digits.copy(added.digits.data(), added.digits.size());
+    }
+    const FleetMemory fleet = shared();
+    const FleetMemory::Lock lock(fleet);
+    NodePast& past = fleet.shared().past;
+    if (!lock) {
+        return;
+    }
+    if (!past.settings().empty()) {
+        past.add_load(configured_at_.count(), fleet::changed_settings(past.settings(), settings));
+    }
+    past.set_settings(zones);
 }
 
 void FleetMember::start(std::function<fleet::NodeReport()> figures)
@@ -126,7 +150,36 @@ fleet::NodeReport FleetMember::report() const
     };
     report.uptime_us = age(microseconds{ shared().shared().started_us }, 0);
     report.configured_us = age(configured_at_, 1);
+    add_past(report);
     return report;
+}
+
+/// While another process that is stopped has the memory's lock, the report says nothing of it.
+void FleetMember::add_past(fleet::NodeReport& report) const
+{
+    const FleetMemory fleet = shared();
+    const FleetMemory::Lock lock(fleet);
+    FleetMemory::Shared& shared = fleet.shared();
+    if (!lock) {
+        return;
+    }
+    const std::int64_t heard = shared.heard_us.load();
+    shared.past.follow(!shared.connected.load(), heard == 0 ? configured_at_.count() : heard);
+    // Without an answer yet, Redis's clock is not known.
+    const std::int64_t now = node_clock.monotonic().count();
+    const std::int64_t now_ms = shared.offset_us.load() != 0
+        ? fleet.redis_time(microseconds{ now }).count()
+        : static_cast<std::int64_t>(ngx_time()) * 1000;
+    const auto time = [&](std::int64_t at_us) {
+        return static_cast<std::uint64_t>(std::max<std::int64_t>(now_ms - (now - at_us) / 1000, 1));
+    };
+    shared.past.outages().each([&](const NodePast::Outage& outage) {
+        report.outages.push_back(
+            { time(outage.from_us), outage.to_us == 0 ? 0 : time(outage.to_us), outage.times });
+    });
+    shared.past.loads().each([&](const NodePast::Load& load) {
+        report.loads.push_back({ time(load.at_us), std::string(load.text()) });
+    });
 }
 
 std::string FleetMember::state()

@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ratelimit {
@@ -28,9 +30,12 @@ public:
     /// without a slot has no overrides, which is logged.
     void find_slots(ngx_log_t& log) noexcept;
 
-    /// Loads the overrides if this node's memory does not have them yet. Call in the master. If
-    /// Redis does not answer, logs one warning.
-    void load(ngx_log_t& log);
+    /// A zone's name, and fleet::NodeReport::Zone::each_setting.
+    using ZoneSettings = std::pair<std::string, std::string>;
+
+    /// Notes what a reload changed. Loads the overrides if this node's memory does not have them
+    /// yet. Call in the master. If Redis does not answer, logs one warning.
+    void load(std::span<const ZoneSettings> settings, ngx_log_t& log);
 
     /// Starts and ends this worker's session. `figures`: what this node says of itself, all but its
     /// name and its age.
@@ -57,6 +62,8 @@ public:
 private:
     std::string state() override;
     bool stays() const noexcept override;
+    void note_load(std::span<const ZoneSettings> settings);
+    void add_past(fleet::NodeReport& report) const;
     void disconnected() noexcept override;
     void connected() noexcept override;
     void left_out(std::uint64_t count) noexcept override;

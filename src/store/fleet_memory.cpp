@@ -163,6 +163,7 @@ void FleetMemory::keep(const FleetMemory& before) const noexcept
     Shared& own = shared();
     own.id = known.id;
     own.started_us = known.started_us;
+    own.past = known.past;
     own.nodes.store(known.nodes.load());
     own.offset_us.store(known.offset_us.load());
     own.wanted.store(known.wanted.load());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nginx/ngx.h"
+#include "store/node_past.h"
 #include "store/override_table.h"
 
 #include <array>
@@ -64,6 +65,7 @@ public:
         bool list_is_new;                 // since the overrides were known, it began again
         std::atomic<std::uint64_t> lost;  // overrides that Redis had lost, the last time
         std::atomic<std::int64_t> lost_ms;  // when that was seen, by Redis's clock; 0: never
+        NodePast past;
     };
 
     /// Takes the lock of the table, but never waits for a worker that is stopped while it holds it:

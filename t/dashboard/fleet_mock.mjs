@@ -25,6 +25,8 @@ export class FleetMock {
     named = 20;             // so many of them are named
     lost = 0;               // overrides that Redis lost a minute ago
     undecided = 0;          // requests a second of a node, now and for two minutes of the hour
+    events = [];            // what happened beside changes, starts and reloads
+    changes_since = null;
     left_out = 0;           // nodes that had no room in the answer
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
     wrong = null;           // an answer [status, body] to each change
@@ -83,8 +85,20 @@ export class FleetMock {
         const shown = this.connected ? nodes : nodes.slice(0, 1);
         return { fleet: { nodes: live.length, known: nodes.length + this.left_out, redis: 'main', as_of: this.connected ? this.as_of : null,
             connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0, left_out: this.left_out,
-            overrides_lost: this.lost, lost_at: this.lost ? world.time - 60 : null },
-        nodes: shown, history: this.#history(60, 60), longer_history: [this.#history(300, 72), this.#history(1800, 96)], zones, busiest };
+            overrides_lost: this.lost, lost_at: this.lost ? world.time - 60 : null, changes_since: this.changes_since },
+        nodes: shown, happened: this.#happened(live), history: this.#history(60, 60), longer_history: [this.#history(300, 72), this.#history(1800, 96)], zones, busiest };
+    }
+
+    // The latest first: what a test has put into `events`, what is changed, and starts and reloads of nodes, as one if they are next
+    // to each other.
+    #happened(live) {
+        const changes = [...this.overrides].map(([id, override]) => ({ what: 'set', at: override.at, zone: JSON.parse(id)[0], key: override.key,
+            id: override.id, by: override.by, override }));
+        const starts = live.map(({ name, uptime }) => ({ what: 'started', at: this.as_of - uptime, until: this.as_of - uptime, nodes: 1, names: [name] }));
+        const loads = this.nodes.filter(({ loaded }) => loaded).sort((a, b) => a.loaded - b.loaded);
+        const loaded = loads.length === 0 ? [] : [{ what: 'loaded', at: loads[0].loaded, until: loads.at(-1).loaded, nodes: loads.length,
+            names: loads.map(({ name }) => name), settings: 'search (rate)' }];
+        return [...this.events, ...changes, ...starts, ...loaded].filter(({ at }) => at > this.world.time - 172800).sort((a, b) => b.at - a.at);
     }
 
     // An attack began eleven minutes ago, and there was one 30 hours ago.

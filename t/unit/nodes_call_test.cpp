@@ -10,7 +10,7 @@ namespace {
 
 class TestCall final : public NodesCall {
 public:
-    TestCall() : NodesCall({}, "rl:{fleet}:alive", "rl:{fleet}:nodes") {}
+    TestCall() : NodesCall({}, FleetKeys("rl:")) {}
     void ended(redis::Fate) noexcept override {}
     std::optional<NodeList> list;
 
@@ -46,12 +46,18 @@ NodeList two_nodes()
 TEST(NodesCallTest, reads_the_reply_of_its_script)
 {
     const auto list =
-        listed("*8\r\n:1784000000000000\r\n:2\r\n"
+        listed("*11\r\n:1784000000000000\r\n:2\r\n:1783000000000000\r\n"
+               "*2\r\n$3\r\ns1:\r\n$16\r\n1783999999000000\r\n*0\r\n"
                "$2\r\naa\r\n$16\r\n1783999999000000\r\n$17\r\n{\"name\":\"edge-1\"}\r\n"
                "$2\r\nbb\r\n$22\r\n1.7839999900000000e+15\r\n$0\r\n\r\n");
     ASSERT_TRUE(list);
     EXPECT_EQ(list->now_us, 1'784'000'000'000'000U);
     EXPECT_EQ(list->nodes, 2U);
+    EXPECT_EQ(list->changes_since_us, 1'783'000'000'000'000U);
+    ASSERT_EQ(list->changes.size(), 1U);
+    EXPECT_EQ(list->changes[0].member, "s1:");
+    EXPECT_EQ(list->changes[0].at_us, 1'783'999'999'000'000U);
+    EXPECT_TRUE(list->forgotten.empty());
     ASSERT_EQ(list->reported.size(), 2U);
     EXPECT_EQ(list->reported[0].id, "aa");
     EXPECT_EQ(list->reported[0].heard_us, 1'783'999'999'000'000U);
@@ -61,9 +67,14 @@ TEST(NodesCallTest, reads_the_reply_of_its_script)
 TEST(NodesCallTest, refuses_replies_of_another_shape)
 {
     for (const std::string resp :
-         { ":1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*3\r\n:1\r\n:0\r\n$1\r\na\r\n",
-           "*2\r\n$1\r\n1\r\n:0\r\n", "*5\r\n:1\r\n:1\r\n$1\r\na\r\n:5\r\n$0\r\n\r\n",
-           "*5\r\n:1\r\n:1\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n" }) {
+         { ":1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*2\r\n:1\r\n:0\r\n",
+           "*6\r\n:1\r\n:0\r\n:0\r\n*0\r\n*0\r\n$1\r\na\r\n",
+           "*5\r\n$1\r\n1\r\n:0\r\n:0\r\n*0\r\n*0\r\n", "*5\r\n:1\r\n:0\r\n:-1\r\n*0\r\n*0\r\n",
+           "*5\r\n:1\r\n:0\r\n:0\r\n*0\r\n:0\r\n",
+           "*5\r\n:1\r\n:0\r\n:0\r\n*1\r\n$1\r\na\r\n*0\r\n",
+           "*5\r\n:1\r\n:0\r\n:0\r\n*0\r\n*2\r\n$1\r\na\r\n:1\r\n",
+           "*8\r\n:1\r\n:1\r\n:0\r\n*0\r\n*0\r\n$1\r\na\r\n:5\r\n$0\r\n\r\n",
+           "*8\r\n:1\r\n:1\r\n:0\r\n*0\r\n*0\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n" }) {
         EXPECT_FALSE(listed(resp)) << resp;
     }
 }
@@ -186,10 +197,10 @@ TEST(NodesCallTest, counts_the_nodes_that_have_no_room)
 
 TEST(NodesCallTest, takes_no_time_of_Redis_that_no_calendar_has)
 {
-    EXPECT_FALSE(listed("*2\r\n:-1\r\n:0\r\n"));
-    EXPECT_FALSE(listed("*2\r\n:9007199254740993\r\n:0\r\n"));
-    EXPECT_FALSE(listed("*2\r\n:1\r\n:-1\r\n"));
-    EXPECT_TRUE(listed("*2\r\n:1\r\n:0\r\n"));
+    EXPECT_FALSE(listed("*5\r\n:-1\r\n:0\r\n:0\r\n*0\r\n*0\r\n"));
+    EXPECT_FALSE(listed("*5\r\n:9007199254740993\r\n:0\r\n:0\r\n*0\r\n*0\r\n"));
+    EXPECT_FALSE(listed("*5\r\n:1\r\n:-1\r\n:0\r\n*0\r\n*0\r\n"));
+    EXPECT_TRUE(listed("*5\r\n:1\r\n:0\r\n:0\r\n*0\r\n*0\r\n"));
 }
 
 TEST(NodesCallTest, reports_are_read_in_parts)

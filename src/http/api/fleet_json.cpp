@@ -1,5 +1,6 @@
 #include "http/api/fleet_json.h"
 
+#include "http/api/happened_json.h"
 #include "http/api/override_json.h"
 #include "http/shown_key.h"
 #include "limit/percent_text.h"
@@ -17,6 +18,7 @@ namespace {
 // What one turn takes: some 0.2 ms each.
 constexpr std::size_t bytes_a_turn = std::size_t{ 32 } * 1024;  // of reports, and of the text
 constexpr std::size_t zones_a_turn = 500;                       // of nodes
+constexpr std::size_t happenings_a_turn = 40;
 
 void write_summary(
     JsonText& json, const MainConf& conf, const std::vector<fleet::FleetNode>& nodes,
@@ -50,9 +52,13 @@ void write_summary(
     } else {
         json.seconds("lost_at", std::chrono::duration<double>(lost).count());
     }
-    json.number("unreadable", reader.unreadable())
-        .number("left_out", reader.left_out())
-        .end_object();
+    json.number("unreadable", reader.unreadable()).number("left_out", reader.left_out());
+    if (const auto since = changes_since(list)) {
+        json.seconds("changes_since", static_cast<double>(since) / us_a_second);
+    } else {
+        json.null("changes_since");
+    }
+    json.end_object();
 }
 
 constexpr std::uint64_t us_per_second = 1'000'000;
@@ -221,8 +227,11 @@ bool FleetJson::step()
             part_ = Part::zones;
         }
         return true;
+    case Part::zones:
+        part_ = write_zones() ? Part::zones : Part::happened;
+        return true;
     default:
-        return write_zones();
+        return write_happened();
     }
 }
 
@@ -259,7 +268,7 @@ bool FleetJson::write_nodes()
     return false;
 }
 
-/// Writes some of the zones and, after the last one, the end. True: there are more.
+/// Writes some of the zones and, after the last one, the busiest keys. True: there are more.
 bool FleetJson::write_zones()
 {
     const std::size_t begun = json_.str().size();
@@ -268,13 +277,47 @@ bool FleetJson::write_zones()
         if (!zone) {
             json_.end_array();
             write_busiest(json_, conf_, reader_.nodes());
-            json_.end_object();
+            collect_happened();
             return false;
         }
         write_zone(json_, conf_, *zone);
         done += zone->nodes + 1;
     }
     return true;
+}
+
+/// Begins the list of what happened. Reports that Redis has are in it already.
+void FleetJson::collect_happened()
+{
+    fleet::Happenings all = reader_.take_happenings();
+    const fleet::NodeList& list = reader_.list();
+    if (list.now_us == 0) {
+        all.add(reader_.nodes().front());
+    }
+    for (const auto& [member, version] : list.changes) {
+        all.add_change(member, version);
+    }
+    for (const auto& [member, heard] : list.forgotten) {
+        all.add_gone(member, heard);
+    }
+    constexpr std::uint64_t us_in_ms = 1000;
+    happened_ = std::move(all).latest(
+        list.now_us == 0 ? static_cast<std::uint64_t>(ngx_time()) * us_in_ms
+                         : list.now_us / us_in_ms);
+    json_.begin_array("happened");
+}
+
+/// Writes some of what happened and, after the last one, the end. True: there is more.
+bool FleetJson::write_happened()
+{
+    for (std::size_t done = 0; happening_ < happened_.size(); ++happening_) {
+        if (++done > happenings_a_turn) {
+            return true;
+        }
+        write_happening(json_, conf_, happened_[happening_]);
+    }
+    json_.end_array().end_object();
+    return false;
 }
 
 }  // namespace ratelimit::http

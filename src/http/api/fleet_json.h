@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace ratelimit::http {
 
@@ -27,11 +28,13 @@ public:
     std::string text() && { return std::move(json_).str() + "\n"; }
 
 private:
-    enum class Part : std::uint8_t { reports, nodes, sums, zones };
+    enum class Part : std::uint8_t { reports, nodes, sums, zones, happened };
 
     void begin();
     bool write_nodes();
     bool write_zones();
+    void collect_happened();
+    bool write_happened();
 
     MainConf& conf_;
     const bool connected_;
@@ -39,7 +42,9 @@ private:
     fleet::NodesReader reader_;
     fleet::FleetHistories history_;
     fleet::ZoneSums sums_;  // of the reader's nodes
-    std::size_t node_ = 0;  // that is written next
+    std::vector<fleet::Happening> happened_;
+    std::size_t node_ = 0;  // that is written next; so is the happening
+    std::size_t happening_ = 0;
     JsonText json_;
 };
 

@@ -39,8 +39,7 @@ private:
 class FleetAnswer final : private fleet::NodesCall {
 public:
     explicit FleetAnswer(MainConf& conf)
-        : NodesCall(
-            conf.fleet->scripts().nodes, conf.fleet->keys().alive, conf.fleet->keys().nodes),
+        : NodesCall(conf.fleet->scripts().nodes, conf.fleet->keys()),
           conf_(conf),
           next_turn_([this] { make(); })
     {

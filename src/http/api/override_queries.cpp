@@ -205,7 +205,8 @@ public:
         : RedisQuery(r),
           ChangeCall(
               main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), Change::free,
-              ChangeId{ ChangeId::Kind::freed_key, zone.zone.name, key }.text()),
+              ChangeId{ ChangeId::Kind::freed_key, zone.zone.name, key }.text(),
+              fleet::begin_noted(author(r))),
           zone_(zone),
           key_(key),
           counted_(counted)

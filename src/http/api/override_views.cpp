@@ -192,7 +192,7 @@ ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
     case NGX_HTTP_PUT:
         return put_override(r, *zone, key);
     case NGX_HTTP_DELETE:
-        return change_override(r, *zone, key, Change::remove, {}, {});
+        return change_override(r, *zone, key, Change::remove, fleet::begin_noted(author(r)), {});
     default:
         return show_override(r, *zone, key);
     }

@@ -95,9 +95,6 @@ class ChangesView {
             next = page.next ?? null;
         }
         Object.assign(this, { wrong, known: this.known || !wrong, read: true }, wrong && same ? {} : { items, next, search, listed: this.time });
-        if (!search) {
-            this.limits.fleet.chart.mark(this.items);
-        }
         this.#show();
         this.page.arrive(false);
     }

@@ -45,6 +45,7 @@ class FleetView {
         this.differing = new Map();  // by a node's id: [zone, settings]
         this.rates = new FleetRates();
         this.chart = new FleetChart();
+        this.happened = new HappenedView();
         this.limits = new LimitsView(page, this);
         this.finder = new KeyFinder(this);
         this.details = new ChangeDetails();
@@ -105,7 +106,9 @@ class FleetView {
         }
         // A node that Redis does not answer knows itself alone. This page may know more.
         if (data.fleet.as_of === null && this.data?.fleet.as_of) {
-            data = { ...this.data, fleet: { ...this.data.fleet, connected: false } };
+            const lasts = ({ until }) => until === null;
+            data = { ...this.data, fleet: { ...this.data.fleet, connected: false },
+                happened: [...data.happened.filter(lasts), ...this.data.happened.filter(item => !lasts(item))] };
         }
         this.data = data;
         byId('fleet-all').classList.toggle('unknown', !this.connected);
@@ -113,7 +116,9 @@ class FleetView {
         // By name, since Redis has them in the order in which they were heard of.
         nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
         this.rates.add(fleet.as_of ?? 0, nodes.filter(({ live }) => live));
+        data.happened = withLoss(data.happened, fleet);
         this.chart.show(data, this.rates);
+        this.happened.show(data, this.page.time, (begin, end) => this.chart.refusedAround(begin, end));
         this.#showSums(fleet, nodes);
         this.#showNotices(data);
         this.#showNodes(data);

@@ -11,9 +11,7 @@ const FLEET_RANGES = [
 const SECONDS_OF_STEP = 15;  // that a step must have before its rate is shown
 const SECONDS_OF_REPORT = 3600;
 const MOST_NODES_NAMED = 5;
-const SECONDS_OF_STARTING = 10;  // between the start of nginx and its configuration
-const SECONDS_OF_DEPLOY = 600;
-const STEPS_BESIDE = 5;  // of the chart, before and after a deploy
+const SECONDS_BESIDE = 300;  // before and after what happened
 
 const RATES = ['passed', 'refused', 'undecided', 'would_refuse'];  // the third of nodes alone, the last of zones alone
 const nothing = () => Object.fromEntries(RATES.map(name => [name, 0]));
@@ -97,39 +95,28 @@ class FleetRates {
 const someNames = (nodes, text = ({ name }) => visible(name)) => nodes.slice(0, MOST_NODES_NAMED).map(text).join(', ')
     + (nodes.length > MOST_NODES_NAMED ? ` and ${whole(nodes.length - MOST_NODES_NAMED)} more` : '');
 
-// When the nodes that live were started and loaded the configuration that they have.
-const momentsOf = (nodes, until) => nodes.filter(({ live }) => live).flatMap(({ name, uptime, configured }) =>
-    [{ kind: 'started', name, at: until - uptime }, ...typeof configured === 'number' && uptime - configured > SECONDS_OF_STARTING
-        ? [{ kind: 'loaded', name, at: until - configured }] : []]);
-
-// The mean of what was refused a second in intervals.
+// The mean of what was refused a second in intervals; null: not known.
 function refusedIn(intervals) {
     const seconds = intervals.reduce((sum, { from, to }) => sum + to - from, 0);
     return seconds > 0 ? intervals.reduce((sum, { from, to, rates }) => sum + (to - from) * (rates.rejected ?? 0), 0) / seconds : null;
 }
 
-// What was refused before and after nodes loaded their configuration last, each of them within SECONDS_OF_DEPLOY of another: in
-// the steps of the chart next to it.
-function loadedText(moments, intervals, until) {
-    const loads = moments.filter(({ kind }) => kind === 'loaded').sort((a, b) => b.at - a.at);
-    const gap = loads.findIndex(({ at }, i) => i > 0 && loads[i - 1].at - at > SECONDS_OF_DEPLOY);
-    const last = gap < 0 ? loads : loads.slice(0, gap);
-    const known = intervals.filter(({ rates }) => rates);
-    if (last.length === 0 || known.length === 0 || last.at(-1).at < known[0].from) {
-        return '';
+// What was refused a second before `begin` and after `end`, in the steps next to them: of scales of intervals the first that reaches
+// so far back.
+function refusedAround(scales, begin, end) {
+    for (const { step, intervals } of scales) {
+        const steps = Math.max(1, Math.round(SECONDS_BESIDE / step));
+        const before = intervals.filter(({ to }) => to <= begin).slice(-steps);
+        if (before.length === steps && before.at(-1).to > begin - step) {
+            return [refusedIn(before), refusedIn(intervals.filter(({ from }) => from >= end).slice(0, steps))];
+        }
     }
-    const [begin, end] = [last.at(-1).at, last[0].at];
-    const before = refusedIn(known.filter(({ to }) => to <= begin).slice(-STEPS_BESIDE));
-    const after = refusedIn(known.filter(({ from }) => from >= end).slice(0, STEPS_BESIDE));
-    const at = [begin, end].map(time => moment(time, until));
-    return `Configuration loaded last at ${at[0]}${end - begin < 1 ? '' : ` to ${at[1]}`} on ${someNames(last)}: refused ${perSecond(before)} before, `
-        + `${after === null ? 'not known yet' : perSecond(after)} after.`;
+    return [null, null];
 }
 
 // The chart of the fleet: steps that the nodes remember, and what this page saw itself.
 class FleetChart {
     range = FLEET_RANGES[1];
-    changes = [];
 
     constructor() {
         this.chart = new Chart('fleet-chart-text', at => this.#say(at));
@@ -140,16 +127,16 @@ class FleetChart {
         byId('fleet-chart').append(this.choice.root, this.chart.root);
     }
 
-    // `data`: of /fleet; a node of an older version has no history.
-    show({ history, longer_history: longer = [], nodes, fleet: { as_of: until } }, rates) {
-        Object.assign(this, { rates, until, moments: momentsOf(nodes, until), nodes, scales: new Map([history, ...longer].filter(Boolean).map(scale => [scale.step, scale])) });
+    // `data`: of /fleet.
+    show({ history, longer_history: longer = [], nodes, happened, fleet: { as_of: until, redis } }, rates) {
+        Object.assign(this, { rates, until, happened, nodes, redis });
+        this.scales = new Map([history, ...longer].filter(Boolean).map(scale => [scale.step, intervalsOf(scale, until, 'rejected_shadow')]));
         this.#draw();
     }
 
-    // `changes`: overrides in force, each with the time at which it was set.
-    mark(changes) {
-        this.changes = changes.filter(({ at }) => at);
-        this.#draw();
+    // What was refused a second before and after a time of the last two days; null: not known.
+    refusedAround(begin, end) {
+        return refusedAround([...this.scales].map(([step, intervals]) => ({ step, intervals })), begin, end);
     }
 
     #draw() {
@@ -157,15 +144,13 @@ class FleetChart {
             return;
         }
         // Clocks of nodes differ a little, so that the first seconds of a step say nothing.
-        const scale = this.scales.get(this.range.step);
-        const past = (scale ? intervalsOf(scale, this.until, 'rejected_shadow') : [])
-            .filter(({ from, to }) => to - from >= SECONDS_OF_STEP);
+        const past = (this.scales.get(this.range.step) ?? []).filter(({ from, to }) => to - from >= SECONDS_OF_STEP);
         const known = joined(past, this.rates.intervals, this.range.live, this.until, this.range.seconds);
         this.choice.show(this.range);
-        this.chart.marks = [...this.changes, ...this.moments].map(({ at }) => at);
+        this.chart.marks = this.happened.flatMap(({ at, until }) => until > at ? [at, until] : [at]);
         this.chart.show(known, this.until, this.range.seconds,
             `Chart of all nodes: requests passed and refused in the last ${this.range.words}`);
-        say(byId('fleet-chart-loaded'), loadedText(this.moments, known, this.until));
+        say(byId('fleet-chart-loaded'), this.#loadedText());
         say(byId('fleet-chart-since'), this.range.seconds > SECONDS_OF_REPORT ? this.#sinceText() : '');
         this.#say(this.chart.at);
     }
@@ -179,15 +164,22 @@ class FleetChart {
             : ` Started since: ${names}.`}`;
     }
 
-    // "; set then: 198.51.100.7 in per_ip is blocked; configuration loaded then on edge-1", of an interval.
-    #changedIn({ from, to }) {
-        const then = kind => this.moments.filter(moment => moment.kind === kind && from < moment.at && moment.at <= to);
-        const [loaded, started] = ['loaded', 'started'].map(then);
-        const ofNodes = (loaded.length === 0 ? '' : `; configuration loaded then on ${someNames(loaded)}`)
-            + (started.length === 0 ? '' : `; started then: ${someNames(started)}`);
-        const texts = this.changes.filter(({ at }) => from < at && at <= to)
-            .map(item => `${item.key === null ? visible(item.zone) : `${middleCut(visible(item.key), 60)} in ${visible(item.zone)}`} is ${overrideText(item)}`);
-        return (texts.length === 0 ? '' : `; set then: ${texts.slice(0, 3).join(', ')}${texts.length > 3 ? `, and ${texts.length - 3} more` : ''}`) + ofNodes;
+    // What was refused before and after nodes loaded their configuration last.
+    #loadedText() {
+        const last = this.happened.find(({ what }) => what === 'loaded');
+        if (!last || last.at < this.until - this.range.seconds) {
+            return '';
+        }
+        const [before, after] = this.refusedAround(last.at, last.until);
+        return `Configuration loaded last at ${spanText(last, this.until)} on ${nodesText(last)}: refused ${perSecond(before)} before, `
+            + `${after === null ? 'not known yet' : perSecond(after)} after.`;
+    }
+
+    // "; then: 198.51.100.7 in per_ip: blocked until 14:00:00; then: nginx started (edge-1)", of an interval.
+    #happenedIn({ from, to }) {
+        const texts = this.happened.filter(({ at, until }) => [at, until].some(time => from < time && time <= to))
+            .map(item => `${happenedText(item, this.redis, this.until)}${item.names ? ` (${nodesText(item)})` : ''}`);
+        return texts.slice(0, 3).map(text => `; then: ${text}`).join('') + (texts.length > 3 ? `; and ${texts.length - 3} more` : '');
     }
 
     #moment(time) {
@@ -202,7 +194,7 @@ class FleetChart {
             .reduce((top, each) => (top && top.rates.rejected >= each.rates.rejected ? top : each), null);
         const undecided = this.chart.intervals.filter(({ rates }) => rates?.failed_open > 0);
         const let_in = undecided.length === 0 ? '' : ` Requests passed without a decision from ${this.#moment(undecided[0].from)} to ${this.#moment(undecided.at(-1).to)}.`;
-        say(byId('fleet-chart-text'), at ? `${this.#moment(at.from)} to ${this.#moment(at.to)}: ${text(at)}${this.#changedIn(at)}`
+        say(byId('fleet-chart-text'), at ? `${this.#moment(at.from)} to ${this.#moment(at.to)}: ${text(at)}${this.#happenedIn(at)}`
             : most ? `Most was refused at ${this.#moment(most.from)}: ${text(most)}.${let_in}`
                 : this.chart.intervals.length > 0 ? `Nothing was refused in the last ${this.range.words}.${let_in}` : 'Measuring…');
     }

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "fleet/fleet_sums.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::fleet {
+
+/// Something that happened to a fleet. That of many nodes at about one time is one. Times are
+/// milliseconds since the epoch, by Redis's clock.
+struct Happening {
+    enum class What : std::uint8_t {
+        redis_away,
+        started,
+        ended,
+        away,  // a node was not heard of any more
+        loaded,
+        set,
+        taken_back,
+        freed,
+    };
+
+    What what = What::started;
+    std::uint64_t at = 0;
+    std::uint64_t until = 0;  // of the last node; 0: it lasts
+    std::uint64_t times = 1;  // redis_away: of the node that had most
+    NamedNodes nodes;
+    std::string text;  // loaded: NodeReport::Load::text; a change: that of parse_stored
+    std::string zone;  // of a change; so is the key, empty for a whole zone
+    std::string key;
+
+    bool is_change() const noexcept { return what >= What::set; }
+};
+
+/// Puts together what nodes say of themselves (NodeReport) and what Redis keeps of changes and of
+/// nodes that it has forgotten (lua/fleet_nodes.lua). Its size is bounded by theirs.
+class Happenings {
+public:
+    static constexpr std::uint64_t kept_ms = std::uint64_t{ 2 } * 24 * 3600 * 1000;
+    static constexpr std::size_t most = 300;
+
+    /// What a node says, and how it ended.
+    void add(const FleetNode& node);
+    /// A member of Redis's journal, whose version is the time in microseconds, and one of its list
+    /// of nodes that are gone, last heard of at `heard_us`. Text that no node wrote is passed over.
+    void add_change(std::string_view member, std::uint64_t version);
+    void add_gone(std::string_view member, std::uint64_t heard_us);
+
+    /// Those of the two days before `now_ms`, the latest first, `most` at most. Call once.
+    std::vector<Happening> latest(std::uint64_t now_ms) &&;
+
+private:
+    /// Of one node.
+    struct Item {
+        Happening one;
+        std::string id;
+    };
+
+    Happening& add(Happening::What what, std::uint64_t at, std::string_view name, std::string id);
+
+    std::vector<Item> all_;
+};
+
+}  // namespace ratelimit::fleet
