@@ -187,3 +187,14 @@ test('changed limits at 1400 pixels break no word', () => onFleet(async (page, m
         await page.locator('#changes').screenshot({ path: `${process.env.SHOTS}/changes-1400.png` });
     }
 }, { viewport: { width: 1400, height: 900 } }));
+
+test('the header is one line at 1400 pixels, also while a Redis is not up and the node has a long name', () => onFleet(async (page, mock) => {
+    mock.world.blocks[0].servers[0].state = 'away';
+    mock.world.blocks[0].servers[0].workers_up = 0;
+    mock.world.nodes[0] = 'edge-frankfurt-03.fleet.example.com';
+    await until('it', async () => await text(page, '#live-text') === 'Live, Redis not up' && /frankfurt/.test(await text(page, '#node')));
+    const middles = await page.evaluate(() => [...document.querySelectorAll('.top > *')].map(part => part.getBoundingClientRect())
+        .filter(({ width }) => width > 0).map(({ top, bottom }) => Math.round((top + bottom) / 2)));
+    assert.ok(Math.max(...middles) - Math.min(...middles) < 4, middles.join(' '));
+    assert.deepEqual(await overflowing(page), []);
+}, { viewport: { width: 1400, height: 900 } }));
