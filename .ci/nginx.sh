@@ -48,7 +48,7 @@ if [ -z "$version" ]; then
     echo "nginx.sh: could not ask $upstream for its newest release" >&2
     exit 1
 fi
-modules='ssl v2 v3 realip auth_request dav stub_status'
+modules='ssl v2 v3 realip auth_request dav slice stub_status'
 
 mark=complete-$(cksum <"$0" | cut -d' ' -f1)-$version-${CHECKED:-plain}${ONLY:+-$ONLY}
 [ -f "$dest/$mark" ] && exit 0

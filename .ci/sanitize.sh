@@ -7,12 +7,12 @@ mapfile -t packages < <(packages_for test rehearse && cd "$top" && needs_of t/un
 need_to_build "${packages[@]}"
 choose_hiredis
 
-# Memory that nginx keeps until it ends is no leak; t/unit/unit.t finds those of the unit tests. Not lifecycle.t: an
-# upgraded nginx has no ASAN_OPTIONS, and the sanitizer keeps freed memory for a while. Nor fleet_versions.t, which loads
-# two versions.
+# Memory that nginx keeps until it ends is no leak; t/unit/unit.t finds those of the unit tests. Not lifecycle.t: the
+# sanitizer keeps freed memory for a while. Nor fleet_versions.t, which loads two versions. The random traces compare
+# decisions, which are the same as without sanitizers: fewer steps are enough for errors of memory.
 CHECKED=sanitizers sh "$top/.ci/nginx.sh" "$build/nginx-sanitize"
 export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0:abort_on_error=0
-export UBSAN_OPTIONS=print_stacktrace=1
+export UBSAN_OPTIONS=print_stacktrace=1 TRACE_STEPS=${TRACE_STEPS:-3000}
 export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src RATELIMIT_SANITIZED=1
 export RATELIMIT_NGINX=$build/nginx-sanitize/nginx
 [ $# -gt 0 ] || set -- --except 'lifecycle|fleet_versions' t/unit "${nginx_tests[@]}"

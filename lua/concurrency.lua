@@ -53,7 +53,8 @@ do
         elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
             error(stored.err)  -- for example: the user has no right to read
         end
-        if mark ~= 'HELD' or not (entries > 0 and entries < 2^17 and sum >= 0 and sum < 2^53) then
+        if mark ~= 'HELD' or not (entries > 0 and entries < 2^17
+                                and sum >= 0 and sum < 2^53 and lasts < 2^53) then
             entries, swept, lasts, place, latest, found = 0, 0, 0, 0, 0, false
         else
             if found then
@@ -117,12 +118,12 @@ if take then
     own = math.min(own + cost, 2^32 - 1)
 end
 if take or fresh then
-    -- How long the entry counts (us). It is stored in whole milliseconds, rounded up.
+    -- How long the entry counts (us). It is stored in whole milliseconds.
     local length = window
     if own == 0 then
         length = number <= now and param or param + (number - now < window and number - now or window)
     end
-    local eighth, life = window / 8
+    local stored_length, eighth, life = math.ceil(length / 1000), window / 8
     if entries <= place then
         entries = place + 1
     end
@@ -131,11 +132,11 @@ if take or fresh then
     end
     if now + length + 1000 > lasts then
         lasts = now + length + 1000 + eighth
-        life = string.format('%d', (lasts - now) / 1000 + 1)
+        life = string.format('%d', math.ceil((lasts - now) / 1000))
     end
     if place == 0 then
         local state = struct.pack('<c4I4ddddddI4I4', 'HELD', entries, others + own, swept, lasts,
-                                  id, number, now, (length + 999) / 1000, own)
+                                  id, number, now, stored_length, own)
         if life and entries == 1 then
             redis.call('SET', key, state, 'PX', life)
             life = nil
@@ -146,7 +147,7 @@ if take or fresh then
         redis.call('SETRANGE', key, '0',
                    struct.pack('<c4I4ddd', 'HELD', entries, others + own, swept, lasts))
         redis.call('SETRANGE', key, string.format('%d', 32 + place * 32),
-                   struct.pack('<dddI4I4', id, number, now, (length + 999) / 1000, own))
+                   struct.pack('<dddI4I4', id, number, now, stored_length, own))
     end
     if life then
         redis.call('PEXPIRE', key, life)

@@ -159,7 +159,7 @@ class FleetChart {
     #sinceText() {
         const { until, range: { seconds } } = this;
         const begun = this.nodes.filter(({ uptime }) => uptime < seconds).sort((a, b) => a.uptime - b.uptime);
-        const names = someNames(begun, ({ name, uptime }) => `${visible(name)} at ${moment(until - uptime, until)}`);
+        const names = someNames(begun, ({ name, heard, uptime }) => `${visible(name)} at ${moment(heard - uptime, until)}`);
         return `Of a node that ended more than an hour ago, or was started again, this has nothing from before.${begun.length === 0 ? ''
             : ` Started since: ${names}.`}`;
     }
