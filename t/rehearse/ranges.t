@@ -32,10 +32,11 @@ sub random_conf {
 # Requests, of which `doubts` are for files that may be there: [line without its end, whether it is one of these].
 sub random_lines {
     my ($doubts) = @_;
-    my $t = 0;
+    my $t    = 0;
+    my $slow = one_of(1, 1, 30);    # limit_req forgets keys after a minute
     my %doubtful = map { 5 + int(rand 35) => 1 } 1 .. $doubts;
     return map {
-        $t += one_of(0, 0, 0.2, 1, 3) + rand;
+        $t += $slow * (one_of(0, 0, 0.2, 1, 3) + rand);
         my $place = $doubtful{$_} ? one_of('/tries/', '/if/', '/not/', '/both/', '/page/', '/up/') : '/sure/';
         [sprintf(qq{%.3f %.3f 10.0.0.%d "GET %s%s?c=%d&r=%s&g=%d&p=%s HTTP/1.1" 200}, 1_795_000_000 + $t, one_of(0, 0.5, 4), rand 2, $place, one_of('x', 'y'),
             one_of(0, 1, 1, 1, 3), one_of(0, 2, '30%'), one_of(0, 1, 2, 5), one_of('4r/m', '9r/m', '2r/10s', '')), $doubtful{$_} // 0];

@@ -42,9 +42,6 @@ std::vector<std::string> condition_words(const Directive& directive)
     words.front().erase(0, 1);
     words.back().pop_back();
     std::erase_if(words, [](const std::string& word) { return word.empty(); });
-    if (directive.args.size() == 2 && words.size() == 2 && words[1].empty()) {
-        words.pop_back();
-    }
     return words;
 }
 
