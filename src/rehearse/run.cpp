@@ -7,7 +7,6 @@
 #include "rehearse/report/known_formats.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ratelimit::rehearse {
 
@@ -163,60 +162,22 @@ void add_configurations(
     run.format->want(*wanted, run.order.arrival);
 }
 
-/// Counts the clients of requests that a limit was in force for, by configuration. A few requests
-/// wait, so that their counts are in the processor's cache when they are needed.
-class ClientCounts {
-public:
-    using Result = Rehearsed::Result;
-
-    ClientCounts(KeyTally& clients, std::size_t configurations)
-        : clients_(clients), results_(waiting * configurations), configurations_(configurations)
-    {
+/// Counts a client of which a limit was in force for a request. `results`: by configuration.
+void count_client(
+    KeyTally& clients, std::string_view address, const std::vector<Rehearsed::Result>& results)
+{
+    const auto is = [](Rehearsed::Result wanted) {
+        return [wanted](Rehearsed::Result result) { return result == wanted; };
+    };
+    if (std::all_of(results.begin(), results.end(), is(Rehearsed::Result::unlimited))) {
+        return;
     }
-
-    /// The results of the next request, which `add` counts; others are valid no longer.
-    Result* results() noexcept { return &results_[count_ * configurations_]; }
-
-    void add(std::string_view address)
-    {
-        const Result* first = results();
-        const bool met = std::any_of(first, first + configurations_, [](Result result) {
-            return result != Result::unlimited;
-        });
-        if (!met) {
-            return;
-        }
-        hashes_[count_] = std::hash<std::string_view>{}(address);
-        clients_.prefetch(hashes_[count_]);
-        if (++count_ == waiting) {
-            finish();
-        }
+    KeyCount* counts = clients.find_or_add(std::hash<std::string_view>{}(address));
+    for (std::size_t i = 0; counts != nullptr && i < results.size(); ++i) {
+        counts[i].requests += results[i] != Rehearsed::Result::unlimited ? 1 : 0;
+        counts[i].refused += results[i] == Rehearsed::Result::refused ? 1 : 0;
     }
-
-    void finish()
-    {
-        const Result* result = results_.data();
-        for (std::size_t i = 0; i < count_; ++i) {
-            KeyCount* counts = clients_.find_or_add(hashes_[i]);
-            for (std::size_t k = 0; k < configurations_; ++k, ++result) {
-                if (counts != nullptr) {
-                    counts[k].requests += *result != Result::unlimited ? 1 : 0;
-                    counts[k].refused += *result == Result::refused ? 1 : 0;
-                }
-            }
-        }
-        count_ = 0;
-    }
-
-private:
-    static constexpr std::size_t waiting = 32;
-
-    KeyTally& clients_;
-    std::array<std::uint64_t, waiting> hashes_{};
-    std::vector<Result> results_;  // `configurations_` for each request
-    std::size_t configurations_;
-    std::size_t count_ = 0;
-};
+}
 
 void decide_all(
     Run& run, Streams& streams, const std::function<void(const Progress&)>& progress,
@@ -225,21 +186,19 @@ void decide_all(
     Report& report = run.report;
     Pace pace(streams, report.counts, progress);
     run.clients = KeyTally(run.rehearsed.size());
-    ClientCounts clients(run.clients, run.rehearsed.size());
+    std::vector<Rehearsed::Result> results(run.rehearsed.size());
     const bool has_clients = run.subject().evidence().has_address();
     read_all(streams, *run.format, run.order, report.counts, pace, [&](const Record& record) {
         report.first_time = report.first_time < 0 ? record.time : report.first_time;
         report.last_time = record.time;
-        Rehearsed::Result* results = clients.results();
         for (std::size_t i = 0; i < run.rehearsed.size(); ++i) {
             results[i] = run.rehearsed[i]->decide(record);
         }
         if (has_clients) {
-            clients.add(run.subject().address());
+            count_client(run.clients, run.subject().address(), results);
         }
         return !interrupted();
     });
-    clients.finish();
     if (interrupted()) {
         report.problems.emplace_back(
             "interrupted: the numbers are those of the lines that were read");

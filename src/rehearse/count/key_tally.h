@@ -63,16 +63,6 @@ public:
     /// Null: the key is not in the sample.
     KeyCount* find_or_add(std::uint64_t hash);
 
-    /// Lets the processor fetch what find_or_add will need: a table of many keys is in no cache.
-    void prefetch(std::uint64_t hash) const noexcept
-    {
-        if (keys_ > 0) {
-            const std::size_t place = hash & (hashes_.size() - 1);
-            __builtin_prefetch(&hashes_[place]);
-            __builtin_prefetch(&counts_[place * limits_]);
-        }
-    }
-
     /// How many keys have counts for which `holds(counts)`.
     template <class Holds>
     std::uint64_t count_if(Holds&& holds) const
