@@ -77,9 +77,4 @@ MainConf* main_conf(ngx_cycle_t* cycle) noexcept
     return static_cast<MainConf*>(settings);
 }
 
-LocationConf& location_conf(ngx_http_request_t* r) noexcept
-{
-    return *static_cast<LocationConf*>(ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module));
-}
-
 }  // namespace ratelimit

@@ -62,6 +62,8 @@ struct ZoneConf {
 /// One `ratelimit zone=...`.
 struct LimitConf : LimitSettings {
     ZoneConf* zone = nullptr;                  // found in merge
+    Policy policy;                             // of the zone, with this limit's burst
+    std::uint64_t policy_hash = 0;             // of that; 0: requests have policies of their own
     QuotaUnit unit = QuotaUnit::requests;      // of the cost
     ngx_http_complex_value_t cost_value{};     // when variable_cost()
     ngx_http_complex_value_t charge{};         // when charges()
@@ -71,14 +73,22 @@ struct LimitConf : LimitSettings {
 
     bool variable_cost() const noexcept { return !cost_text.empty(); }
     bool charges() const noexcept { return !charge_text.empty(); }
+    /// Whether an override alone changes its policy.
+    bool one_policy() const noexcept
+    {
+        return !zone->variable_rate() && zone->calendar == nullptr && !has_reserve();
+    }
 };
 
 /// The limits of a location, which are decided together.
 struct LimitSet {
     std::vector<LimitConf> limits;
     std::deque<SequenceScripts> sequences;  // of the limits' scripts
-    bool charges = false;                   // one of them has charge=
-    bool resolved = false;                  // zones found and scripts known
+    /// RateLimit-Policy of a request that all limits apply to, by their configured policies. Empty:
+    /// a limit has no such policy, or all are shadows.
+    std::string policy_header;
+    bool charges = false;   // one of them has charge=
+    bool resolved = false;  // zones found and scripts known
 };
 
 /// One ratelimit_usage.
@@ -157,6 +167,9 @@ MainConf& main_conf(ngx_conf_t* cf) noexcept;
 MainConf& main_conf(ngx_http_request_t* r) noexcept;
 /// Null when this configuration has no http block.
 MainConf* main_conf(ngx_cycle_t* cycle) noexcept;
-LocationConf& location_conf(ngx_http_request_t* r) noexcept;
+inline LocationConf& location_conf(ngx_http_request_t* r) noexcept
+{
+    return *static_cast<LocationConf*>(ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module));
+}
 
 }  // namespace ratelimit

@@ -183,6 +183,22 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
     }
 }
 
+std::string policy_header_of(std::span<const LimitConf> limits)
+{
+    std::vector<HeaderMember> members;
+    for (const LimitConf& limit : limits) {
+        if (!limit.one_policy()) {
+            return {};
+        }
+        if (!limit.shadow) {
+            members.push_back({ limit.zone->zone.name, limit.policy, limit.unit, std::nullopt });
+        }
+    }
+    std::string text(header_room(members), '\0');
+    text.resize(policy_header(members, text.data()).size());
+    return text;
+}
+
 }  // namespace
 
 char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
@@ -200,7 +216,10 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         if (reads_usage(main, limit.cost_text)) {
             return late_error(cf, limit, { "cost=" + limit.cost_text, known_with_response });
         }
-        algorithms.push_back(limit.zone->zone.policy.algorithm);
+        limit.policy = limit.zone->zone.policy;
+        limit.policy.burst = limit.burst ? limit.burst : limit.policy.burst;
+        limit.policy_hash = limit.one_policy() ? limit.zone->zone.policy_hash(limit.policy) : 0;
+        algorithms.push_back(limit.policy.algorithm);
         if (holds(limit)) {
             limit.unit = QuotaUnit::concurrent_requests;
         }
@@ -231,6 +250,7 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
             limit.zone->cost = limit.cost;
         }
     }
+    set.policy_header = policy_header_of(set.limits);
     set.resolved = true;
     return NGX_CONF_OK;
 }

@@ -215,13 +215,14 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
 {
     const Zone& zone = conf.zone->zone;
     const auto override = zone.override_of(limit.key, node_clock.monotonic);
-    if (override && override->kind == Override::Kind::unlimited) {
+    if (!override) {
+        return read_rate(r, *conf.zone, limit.policy.rate);
+    }
+    if (override->kind == Override::Kind::unlimited) {
         return Read::unlimited;
     }
-    if (conf.burst) {
-        limit.policy.burst = conf.burst;
-    }
-    if (override && override->kind == Override::Kind::block) {
+    limit.policy_hash = 0;
+    if (override->kind == Override::Kind::block) {
         const auto rest = zone.rest_of(*override, node_clock.monotonic);
         limit.blocked_for = rest.value_or(endless_block);
         // The verdict is the same for every rate, so a malformed one does no harm.
@@ -231,19 +232,17 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
         }
         return read == Read::failed ? read : Read::ok;
     }
-    if (override) {
-        apply(*override, limit.policy);
-        limit.override_ends = zone.rest_of(*override, node_clock.monotonic);
-        return Read::ok;
-    }
-    return read_rate(r, *conf.zone, limit.policy.rate);
+    apply(*override, limit.policy);
+    limit.override_ends = zone.rest_of(*override, node_clock.monotonic);
+    return Read::ok;
 }
 
 Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
     ZoneConf& zone = *conf.zone;
     limit.zone = &zone.zone;
-    limit.policy = zone.zone.policy;
+    limit.policy = conf.policy;
+    limit.policy_hash = conf.policy_hash;
     limit.shadow = conf.shadow;
     limit.unit = conf.unit;
     limit.settled_later = conf.charges();
@@ -267,7 +266,9 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     if (counts_at_one_time(limit.policy.algorithm)) {
         limit.holds = &zone.holds();
     }
-    limit.policy_hash = zone.zone.policy_hash(limit.policy);
+    if (limit.policy_hash == 0) {
+        limit.policy_hash = zone.zone.policy_hash(limit.policy);
+    }
     limit.undelayed = undelayed_of(conf, limit.cost);
     debug_limit(r, zone, limit.key, limit.cost);
     return zone.redis == nullptr ? Read::ok : find_in_redis(r, conf, limit);

@@ -1,5 +1,6 @@
 #include "http/header_filter.h"
 
+#include "base/decimal.h"
 #include "http/client_gone.h"
 #include "http/request_state.h"
 #include "limit/rate_headers.h"
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 namespace ratelimit::http {
 
@@ -67,20 +67,18 @@ bool shows_limits(const ngx_http_request_t* r, const RequestState& state) noexce
 /// The headers of one response, in order.
 class Headers {
 public:
-    explicit Headers(ngx_http_request_t* r) noexcept : r_(r) {}
+    explicit Headers(ngx_http_request_t* r) noexcept
+        : r_(r), digits_(static_cast<char*>(ngx_pnalloc(r->pool, most * most_digits)))
+    {
+    }
 
+    /// `value`: at least 0.
     void number(std::string_view name, std::int64_t value) noexcept
     {
-        if (digits_ == nullptr) {
-            digits_ = static_cast<char*>(ngx_pnalloc(r_->pool, most * NGX_INT64_LEN));
+        if (digits_ != nullptr) {
+            digits_ += most_digits;
+            add(name, { put_digits_before(digits_, static_cast<std::uint64_t>(value)), digits_ });
         }
-        if (digits_ == nullptr || count_ == most) {
-            good_ = false;
-            return;
-        }
-        char* const begin = digits_;
-        digits_ = std::to_chars(begin, begin + NGX_INT64_LEN, value).ptr;
-        add(name, { begin, digits_ });
     }
 
     /// A header with a list value; `write` writes `members` to the memory that it gets.
@@ -89,7 +87,14 @@ public:
     {
         auto* room = static_cast<char*>(ngx_pnalloc(r_->pool, header_room(members)));
         const auto value = room == nullptr ? std::string_view{} : write(members, room);
-        if (room == nullptr || !value.empty()) {
+        good_ = good_ && room != nullptr;
+        text(name, value);
+    }
+
+    /// `value`: outlives the response. An empty one has no header.
+    void text(std::string_view name, std::string_view value) noexcept
+    {
+        if (!value.empty()) {
             add(name, value);
         }
     }
@@ -99,7 +104,8 @@ public:
     bool send() noexcept
     {
         drop_others();
-        return good_ && std::all_of(all_.begin(), all_.begin() + count_, [&](const Header& header) {
+        return good_ && digits_ != nullptr
+            && std::all_of(all_.begin(), all_.begin() + count_, [&](const Header& header) {
                    return push(header);
                });
     }
@@ -109,14 +115,11 @@ private:
         ngx_str_t name;  // static storage: the response refers to it
         ngx_str_t value;
     };
-    static constexpr std::size_t most = 9;
+    static constexpr std::size_t most = 9;  // two sets of three, two lists, Retry-After
 
     void add(std::string_view name, std::string_view value) noexcept
     {
-        good_ = good_ && count_ < most && value.data() != nullptr;
-        if (good_) {
-            all_[count_++] = { borrowed(name), borrowed(value) };
-        }
+        all_[count_++] = { borrowed(name), borrowed(value) };
     }
 
     void drop_others() noexcept
@@ -149,7 +152,7 @@ private:
     ngx_http_request_t* const r_;
     std::array<Header, most> all_;
     std::size_t count_ = 0;
-    char* digits_ = nullptr;  // where the next number is written
+    char* digits_;  // where the last number ends
     bool good_ = true;
 };
 
@@ -166,13 +169,16 @@ void set_three(
 
 bool set_draft(Headers& headers, const RequestState& state) noexcept
 {
+    const LimitSet& set = *state.conf.limits;
     const auto limits = state.decision.limits();
     const auto members = nginx::make_array<HeaderMember>(state.request->pool, limits.size());
     if (members.data() == nullptr) {
         return false;
     }
     std::size_t count = 0;
+    bool configured = limits.size() == set.limits.size() && !set.policy_header.empty();
     for (const AppliedLimit& limit : limits) {
+        configured = configured && limit.policy == set.limits[limit.configured].policy;
         if (!limit.malformed && !limit.shadow) {
             HeaderMember& member = members[count++];
             member = { limit.zone->name, limit.policy, limit.unit, std::nullopt };
@@ -181,7 +187,11 @@ bool set_draft(Headers& headers, const RequestState& state) noexcept
             }
         }
     }
-    headers.list("RateLimit-Policy", members.first(count), policy_header);
+    if (configured) {
+        headers.text("RateLimit-Policy", set.policy_header);
+    } else {
+        headers.list("RateLimit-Policy", members.first(count), policy_header);
+    }
     headers.list("RateLimit", members.first(count), state_header);
     return true;
 }

@@ -147,6 +147,7 @@ subtest 'a refusal under an override ends with it' => sub {
     my $answer = $refused->('a');
     cmp_ok $answer->header($_), '<=', 3, $_ for 'Retry-After', 'X-RateLimit-Reset';
     like $answer->header('RateLimit'), qr/;t=[0-3]$/;
+    is $answer->header('RateLimit-Policy'), '"test";q=1;w=86400';
     wait_until('its end', sub { $node->status('/?k=a') == 200 });
     cmp_ok time, '>=', $set->{until} - 0.01, 'not before its time';
 };
