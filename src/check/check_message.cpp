@@ -85,7 +85,6 @@ void CheckMessage::copy_limits(const ShardPart& part)
         limit.block_key = { key + limit.redis_key.size(), limit.block_key.size() };
         key += limit.redis_key.size() + limit.block_key.size();
     }
-    format_ = sequence_format(limits_);
 }
 
 bool CheckMessage::matches(const ShardPart& part) const noexcept
@@ -311,7 +310,7 @@ void CheckMessage::ended(redis::Fate fate) noexcept
     if (fate == Fate::lost && !repeatable) {
         take_again(again, &ShardPart::maybe_executed);
     }
-    const bool migrating = fate == Fate::one_by_one && format_.keys > 1;
+    const bool migrating = fate == Fate::one_by_one && limits_.size() + count_blocks(limits_) > 1;
     requests_.each([=](ShardPart& part) {
         part.end = migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed;
         part.maybe_executed = part.maybe_executed || executed;

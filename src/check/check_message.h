@@ -5,7 +5,6 @@
 #include "check/left_requests.h"
 #include "redis/client.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,8 +75,8 @@ private:
         Holding* holding;
     };
 
-    redis::ScriptId script() const noexcept override { return *sequence_; }
-    redis::BatchFormat format() const noexcept override { return format_; }
+    redis::ScriptId script() const noexcept override { return sequence_->script; }
+    redis::BatchFormat format() const noexcept override { return sequence_->format; }
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
@@ -88,7 +87,10 @@ private:
     void copy_limits(const ShardPart& part);
     /// Whether the script of its limits decides it: it is one request, and is sent for the first
     /// time.
-    bool in_sequence() const noexcept { return sequence_ && runs_.single() && !repeated(); }
+    bool in_sequence() const noexcept
+    {
+        return sequence_ != nullptr && runs_.single() && !repeated();
+    }
     bool repeated() const noexcept { return routing.sent_again || sent_before; }
     bool answered() noexcept;
     void answer(ShardPart& part) noexcept;
@@ -112,9 +114,8 @@ private:
     std::string keys_;                // the keys of limits_ and of their blocks, concatenated
     std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
     redis::ScriptId several_{};
-    std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own
-    redis::BatchFormat format_;                // of that
-    std::vector<OfLimit> holdings_;            // of its concurrency limits: it is a message of each
+    const SequenceScripts::Sequence* sequence_ = nullptr;  // null: these limits have none
+    std::vector<OfLimit> holdings_;  // of its concurrency limits: it is a message of each
     PartList requests_;
     Runs runs_;
     std::vector<KeyReply> replies_;  // by run and limit

@@ -75,18 +75,18 @@ struct RemoteLimit : LimitCheck {
     }
 };
 
-/// The script of exactly these limits, if there is one.
-inline std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits) noexcept
+/// The script of exactly these limits. Null: there is none.
+inline const SequenceScripts::Sequence* sequence_of(std::span<RemoteLimit* const> limits) noexcept
 {
     SequenceScripts* scripts = limits.front()->scripts.sequences;
     std::size_t bits = 0;
     for (const RemoteLimit* limit : limits) {
         if (limit->scripts.sequences != scripts || limit->block_apart) {
-            return std::nullopt;
+            return nullptr;
         }
         bits |= limit->scripts.bit;
     }
-    return scripts == nullptr ? std::nullopt : scripts->of(bits);
+    return scripts == nullptr ? nullptr : scripts->of(bits);
 }
 
 }  // namespace ratelimit

@@ -79,19 +79,6 @@ void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments
     }
 }
 
-redis::BatchFormat sequence_format(std::span<const LimitCheck> checks) noexcept
-{
-    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double), .numbers_once = true };
-    for (const LimitCheck& check : checks) {
-        const auto each = single_format(check.policy.algorithm, blocks(check));
-        all.keys += each.keys;
-        all.numbers += each.numbers;
-        all.reply_bytes += each.reply_bytes;
-        all.own_numbers += each.own_numbers;
-    }
-    return all;
-}
-
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
 {

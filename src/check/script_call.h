@@ -87,8 +87,6 @@ inline constexpr redis::BatchFormat charge_format{ .keys = 1,
                                                    .reply_bytes = whole_answer * sizeof(double),
                                                    .shared_bytes = sizeof(double),
                                                    .numbers_once = true };
-/// Of sequence_script.
-redis::BatchFormat sequence_format(std::span<const LimitCheck> checks) noexcept;
 /// KEYS of one request, for both kinds of script.
 void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);
 /// Whether the check reads a block.

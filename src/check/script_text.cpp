@@ -262,6 +262,19 @@ std::string charging_script(Algorithm algorithm, bool report)
 
 }  // namespace
 
+redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexcept
+{
+    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double), .numbers_once = true };
+    for (const SequenceLimit& limit : limits) {
+        const auto each = single_format(limit.algorithm, limit.blocks);
+        all.keys += each.keys;
+        all.numbers += each.numbers;
+        all.reply_bytes += each.reply_bytes;
+        all.own_numbers += each.own_numbers;
+    }
+    return all;
+}
+
 std::string sequence_script(std::span<const SequenceLimit> limits)
 {
     SequenceParts parts(limits);

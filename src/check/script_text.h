@@ -1,6 +1,7 @@
 #pragma once
 
 #include "limit/policy.h"
+#include "redis/call.h"
 
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@ struct SequenceLimit {
 /// Decides requests that each have exactly these limits, in this order (lua/sequence.lua). At least
 /// one limit.
 std::string sequence_script(std::span<const SequenceLimit> limits);
+/// Of its calls.
+redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexcept;
 
 /// The sequence of one limit.
 std::string single_script(Algorithm algorithm, bool blocks = false);

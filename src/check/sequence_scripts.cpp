@@ -13,23 +13,23 @@ SequenceScripts::SequenceScripts(
 {
 }
 
-std::optional<redis::ScriptId> SequenceScripts::find(std::size_t limits) noexcept
+const SequenceScripts::Sequence* SequenceScripts::find(std::size_t limits) noexcept
 {
     const auto made = made_.find(limits);
-    const auto found = made != made_.end() ? std::optional{ made->second } : make(limits);
-    if (found) {
+    const Sequence* const found = made != made_.end() ? &made->second : make(limits);
+    if (found != nullptr) {
         last_ = limits;
-        last_script_ = *found;
+        last_sequence_ = found;
     }
     return found;
 }
 
-std::optional<redis::ScriptId> SequenceScripts::make(std::size_t limits) noexcept
+const SequenceScripts::Sequence* SequenceScripts::make(std::size_t limits) noexcept
 try {
     const bool alone = std::has_single_bit(limits);
     const bool chosen = !alone && limits != bit(limits_.size()) - 1;
     if (chosen && (choices_ >= most_choices || scripts_.full())) {
-        return std::nullopt;
+        return nullptr;
     }
     std::vector<SequenceLimit> sequence;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
@@ -42,11 +42,11 @@ try {
     }
     const redis::ScriptId script = scripts_.add(
         sequence_script(sequence), chosen ? redis::Added::chosen : redis::Added::configured);
-    made_.emplace(limits, script);
+    const auto made = made_.emplace(limits, Sequence{ script, sequence_format(sequence) }).first;
     choices_ += chosen ? 1 : 0;
-    return script;
+    return &made->second;
 } catch (const std::exception&) {
-    return std::nullopt;  // out of memory
+    return nullptr;  // out of memory
 }
 
 }  // namespace ratelimit

@@ -1,10 +1,9 @@
 #pragma once
 
 #include "check/script_text.h"
-#include "redis/command.h"
+#include "redis/call.h"
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -31,11 +30,16 @@ public:
     /// `scripts` must outlive this object.
     SequenceScripts(std::span<const SequenceLimit> limits, redis::ScriptRegistry& scripts);
 
-    /// The script of exactly these limits, if there is one. `limits`: the sum of bit(index) of
-    /// each.
-    std::optional<redis::ScriptId> of(std::size_t limits) noexcept
+    struct Sequence {
+        redis::ScriptId script{};
+        redis::BatchFormat format;
+    };
+
+    /// The script of exactly these limits. `limits`: the sum of bit(index) of each. Null: there is
+    /// none.
+    const Sequence* of(std::size_t limits) noexcept
     {
-        return limits == last_ ? std::optional{ last_script_ } : find(limits);
+        return limits == last_ ? last_sequence_ : find(limits);
     }
     static constexpr std::size_t bit(std::size_t index) noexcept
     {
@@ -43,15 +47,15 @@ public:
     }
 
 private:
-    std::optional<redis::ScriptId> find(std::size_t limits) noexcept;
-    std::optional<redis::ScriptId> make(std::size_t limits) noexcept;
+    const Sequence* find(std::size_t limits) noexcept;
+    const Sequence* make(std::size_t limits) noexcept;
 
     std::vector<SequenceLimit> limits_;
     redis::ScriptRegistry& scripts_;
-    std::unordered_map<std::size_t, redis::ScriptId> made_;
+    std::unordered_map<std::size_t, Sequence> made_;
     std::size_t choices_ = 0;  // of made_: neither all limits nor one
     std::size_t last_ = 0;     // the latest choice that has a script, and that; 0: none
-    redis::ScriptId last_script_{};
+    const Sequence* last_sequence_ = nullptr;
 };
 
 }  // namespace ratelimit

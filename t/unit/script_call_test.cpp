@@ -130,10 +130,10 @@ TEST(ScriptText, each_choice_of_limits_has_a_script_when_it_is_used)
     redis::ScriptRegistry scripts;
     SequenceScripts sequences(limits, scripts);
     EXPECT_EQ(scripts.size(), 0U) << "none before";
-    const auto text = [&](std::size_t bits) { return scripts.text(sequences.of(bits).value()); };
+    const auto text = [&](std::size_t bits) { return scripts.text(sequences.of(bits)->script); };
     EXPECT_EQ(text(7), sequence_script(limits));
     EXPECT_EQ(text(2), single_script(Algorithm::fixed_window)) << "alone, shadows are no others";
-    EXPECT_EQ(sequences.of(1), sequences.of(4)) << "of one text";
+    EXPECT_EQ(sequences.of(1)->script, sequences.of(4)->script) << "of one text";
     EXPECT_EQ(text(3), sequence_script(std::span{ limits }.first(2)));
     EXPECT_EQ(text(6), sequence_script(std::span{ limits }.last(2)));
     const std::array first_and_last = { limits[0], limits[2] };

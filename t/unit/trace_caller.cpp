@@ -1,5 +1,6 @@
 #include "trace_caller.h"
 
+#include "check/script_text.h"
 #include "reply_bytes.h"
 
 #include <cstdlib>
@@ -56,9 +57,18 @@ std::vector<std::int64_t> one_request(std::span<const LimitCheck> checks)
 }
 
 /// The sizes of a call of sequence_script for one or more requests.
+redis::BatchFormat sequence_format_of(std::span<const LimitCheck> checks)
+{
+    std::vector<SequenceLimit> limits;
+    for (const LimitCheck& check : checks) {
+        limits.push_back({ check.policy.algorithm, check.shadow, blocks(check) });
+    }
+    return sequence_format(limits);
+}
+
 redis::BatchFormat format_of(std::span<const LimitCheck> checks)
 {
-    redis::BatchFormat format = sequence_format(checks);
+    redis::BatchFormat format = sequence_format_of(checks);
     format.reply_bytes += format.shared_bytes;
     return format;
 }
@@ -118,7 +128,7 @@ void TraceCaller::write_sequence(
     const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits,
     std::size_t more_args)
 {
-    const redis::BatchFormat format = sequence_format(checks);
+    const redis::BatchFormat format = sequence_format_of(checks);
     const std::size_t own = format.own_numbers > 0 ? 1 : 0;
     arguments_.begin(redis::Script::digest, digest, { format.keys, 1 + own + more_args });
     for (std::size_t at = 0; at < checks.size(); at += limits) {
