@@ -3,20 +3,11 @@
 #include "base/random.h"
 
 #include <bit>
+#include <cstring>
 
 namespace ratelimit {
 
 namespace {
-
-constexpr std::size_t word_bytes = sizeof(std::uint64_t);
-
-/// Of at most eight bytes, in the order of this machine: no other one needs the same hash.
-std::uint64_t word_of(std::string_view bytes) noexcept
-{
-    std::uint64_t word = 0;
-    bytes.copy(reinterpret_cast<char*>(&word), sizeof(word));
-    return word;
-}
 
 class SipState {
 public:
@@ -73,11 +64,16 @@ HashSecret random_secret()
 std::uint64_t keyed_hash(const HashSecret& secret, std::string_view text) noexcept
 {
     SipState state(secret);
+    // In the byte order of this machine: no other one needs the same hash.
+    std::uint64_t word = 0;
     const std::uint64_t length = std::uint64_t{ text.size() } << 56U;
-    for (; text.size() >= word_bytes; text.remove_prefix(word_bytes)) {
-        state.add(word_of(text.substr(0, word_bytes)));
+    for (; text.size() >= sizeof(word); text.remove_prefix(sizeof(word))) {
+        std::memcpy(&word, text.data(), sizeof(word));
+        state.add(word);
     }
-    state.add(length | word_of(text));
+    word = 0;
+    text.copy(reinterpret_cast<char*>(&word), sizeof(word));
+    state.add(length | word);
     return state.finish();
 }
 

@@ -17,7 +17,7 @@ try {
     std::size_t hash = 0;
     for (const RemoteLimit* limit : part.limits) {
         constexpr std::size_t factor = 31;
-        hash = hash * factor + queues_.hash_of(limit->redis_key);
+        hash = hash * factor + queues_.hash_of(limit->key);
     }
     KeyQueue* const found =
         queues_.find(hash, [&part](const KeyQueue& queue) { return queue.matches(part); });

@@ -25,6 +25,7 @@ public:
     void begin(std::size_t limits) noexcept
     {
         limits_ = limits;
+        count_ = 0;
         requests_ = 0;
         leased_ = 0;
         numbers_.clear();
@@ -57,6 +58,7 @@ public:
             for (std::size_t limit = 0; limit < limits_; ++limit) {
                 numbers_.push_back(costs(limit));
             }
+            ++count_;
         }
         ++requests_;
         return { count() - 1, numbers_[last()]++ };
@@ -80,7 +82,7 @@ public:
         const std::size_t at = run * (1 + limits_);
         return numbers_[at] - (at == last() ? leased_ : 0);
     }
-    std::size_t count() const noexcept { return numbers_.size() / (1 + limits_); }
+    std::size_t count() const noexcept { return count_; }
     /// Whether there is one request only, and no lease.
     bool single() const noexcept { return requests_ == 1 && leased_ == 0; }
 
@@ -122,6 +124,7 @@ private:
     std::size_t last() const noexcept { return numbers_.size() - 1 - limits_; }
 
     std::size_t limits_ = 0;
+    std::size_t count_ = 0;
     unsigned requests_ = 0;
     std::int64_t leased_ = 0;
     std::vector<std::int64_t> numbers_;

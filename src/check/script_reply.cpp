@@ -97,10 +97,10 @@ std::int64_t whole(double number) noexcept
 
 /// What follows from a debt in 1/quota us (lua/gcra.lua), as lua/gcra.lua computes it.
 struct DebtNumbers {
-    double remaining;
-    double reset;
-    double retry;   // if the request is refused
-    double before;  // the reset without the cost
+    std::int64_t remaining;
+    std::int64_t reset;
+    std::int64_t retry;   // if the request is refused
+    std::int64_t before;  // the reset without the cost
 };
 
 /// All products are exact.
@@ -108,13 +108,15 @@ DebtNumbers of_small_debt(
     std::int64_t debt, std::int64_t full, std::int64_t added, const Rate& rate) noexcept
 {
     const auto up = [quota = rate.quota](std::int64_t number) {
-        return static_cast<double>(number > 0 ? (number + quota - 1) / quota : 0);
+        return number > 0 ? (number + quota - 1) / quota : 0;
     };
     const std::int64_t left = std::max<std::int64_t>(full - debt, 0) / rate.window.count();
-    return { static_cast<double>(left), up(debt), up(debt + added - full), up(debt - added) };
+    return { left, up(debt), up(debt + added - full), up(debt - added) };
 }
 
-DebtNumbers of_large_debt(double debt, double full, double added, const Rate& rate) noexcept
+/// Empty: a number is larger than scripts compute.
+std::optional<DebtNumbers> of_large_debt(
+    double debt, double full, double added, const Rate& rate) noexcept
 {
     const auto quota = static_cast<double>(rate.quota);
     const auto split = [quota](double number) {
@@ -124,9 +126,14 @@ DebtNumbers of_large_debt(double debt, double full, double added, const Rate& ra
     const auto [ahead, rest] = split(debt);
     const auto [earlier, fraction] = split(std::max(debt - added, 0.0));
     const double left = std::floor((full - debt) / static_cast<double>(rate.window.count()));
-    return { std::max(left, 0.0), ahead + std::ceil(rest / quota),
-             std::max(ahead + std::ceil((rest + added - full) / quota), 0.0),
-             earlier + std::ceil(fraction / quota) };
+    const double remaining = std::max(left, 0.0);
+    const double reset = ahead + std::ceil(rest / quota);
+    const double retry = std::max(ahead + std::ceil((rest + added - full) / quota), 0.0);
+    if (remaining > largest || reset > largest || retry > largest) {
+        return std::nullopt;
+    }
+    const double before = earlier + std::ceil(fraction / quota);
+    return DebtNumbers{ whole(remaining), whole(reset), whole(retry), whole(before) };
 }
 
 /// The short answer of lua/gcra.lua.
@@ -141,21 +148,20 @@ bool read_debt(double answer, const Policy& policy, std::int64_t cost, KeyReply&
     const auto window = static_cast<double>(policy.rate.window.count());
     const double full = static_cast<double>(policy.limit()) * window;
     const double added = static_cast<double>(cost) * window;
-    const DebtNumbers numbers = debt <= exact && full <= exact && added <= exact
+    const auto numbers = debt <= exact && full <= exact && added <= exact
         ? of_small_debt(whole(debt), whole(full), whole(added), policy.rate)
         : of_large_debt(debt, full, added, policy.rate);
-    if (numbers.remaining > largest || numbers.reset > largest || numbers.retry > largest) {
+    if (!numbers) {
         return false;
     }
     reply.admits_next = granted;
     reply.taken = granted ? 1 : 0;
-    reply.remaining = whole(numbers.remaining);
-    reply.reset = microseconds{ whole(numbers.reset) };
-    reply.reset_before = microseconds{ whole(numbers.before) };
+    reply.remaining = numbers->remaining;
+    reply.reset = microseconds{ numbers->reset };
+    reply.reset_before = microseconds{ numbers->before };
     if (!granted) {
-        reply.retry_after = cost > policy.limit()
-            ? std::nullopt
-            : std::optional{ microseconds{ whole(numbers.retry) } };
+        reply.retry_after =
+            cost > policy.limit() ? std::nullopt : std::optional{ microseconds{ numbers->retry } };
     }
     return true;
 }

@@ -96,10 +96,12 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
 
 void count(ZoneCounters counters, CountedAs as, const AppliedLimit& limit) noexcept
 {
-    for (const CountedUnits& row : counted_units) {
-        if (row.counted_as == as && row.source == limit.source) {
-            counters.add(row.units, 1);
-            return;
+    if (limit.source == Source::ahead || limit.source == Source::overridden) {
+        for (const CountedUnits& row : counted_units) {
+            if (row.counted_as == as && row.source == limit.source) {
+                counters.add(row.units, 1);
+                return;
+            }
         }
     }
     counters.count(static_cast<std::size_t>(as), column_of(limit));
@@ -133,7 +135,7 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
 void count_use(ZoneCounters counters, const AppliedLimit& limit) noexcept
 {
     constexpr std::int64_t parts = 5;  // less than one of them is near the limit
-    constexpr std::uint32_t all = 100;
+    constexpr std::int64_t all = 100;
     if (!limit.state.granted) {
         if (limit.source != Source::overridden) {
             counters.used(all);
@@ -145,12 +147,8 @@ void count_use(ZoneCounters counters, const AppliedLimit& limit) noexcept
     if (left * parts < most) {
         counters.add(ZoneCounters::Units::near_limit, 1);
     }
-    std::uint32_t free = 0;
-    if (most > 0) {
-        const auto share = static_cast<double>(std::clamp(left, std::int64_t{ 0 }, most));
-        free = static_cast<std::uint32_t>(all * share / static_cast<double>(most));
-    }
-    counters.used(all - free);
+    const std::int64_t free = most > 0 ? all * std::clamp(left, std::int64_t{ 0 }, most) / most : 0;
+    counters.used(static_cast<std::uint32_t>(all - free));
 }
 
 /// A zone's decisions with one of these outcomes.
@@ -180,6 +178,7 @@ void count_decision(const Decision& decision, ZoneCounters requests) noexcept
 
     for (const AppliedLimit& limit : decision.limits()) {
         const ZoneMemory memory = limit.zone->memory();
+        ZoneCounters counters = memory.counters();
         if (limit.decided) {
             if (!limit.state.granted) {
                 const bool configured = limit.policy.override_record == 0;
@@ -189,18 +188,18 @@ void count_decision(const Decision& decision, ZoneCounters requests) noexcept
                       .rate = configured ? limit.policy.rate : Rate{} });
             }
             if (const auto as = counted_as(decision, limit)) {
-                count(memory.counters(), *as, limit);
+                count(counters, *as, limit);
             }
             const bool counted = decision.counted(limit);
             if (counted && !limit.settled_later) {
-                memory.counters().add(ZoneCounters::Units::passed, limit.cost);
+                counters.add(ZoneCounters::Units::passed, limit.cost);
             }
             if (limit.cost > 0 && (counted || !limit.state.granted)) {
-                count_use(memory.counters(), limit);
+                count_use(counters, limit);
             }
         } else if (decision.undecided(limit) && !decision.outcome().refused) {
             // If another limit refused, this failure did not change the result.
-            memory.counters().count(static_cast<std::size_t>(failed), 0);
+            counters.count(static_cast<std::size_t>(failed), 0);
         }
     }
 }

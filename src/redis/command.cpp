@@ -92,15 +92,6 @@ std::string time_command(std::string_view key)
                        : plain_command({ "EVAL", text, "1", key });
 }
 
-/// Makes room for `bytes` bytes after what is written. Returns their start.
-char* ScriptArguments::room(std::size_t bytes)
-{
-    if (buffer_.size() - used_ < bytes) {
-        buffer_.resize(2 * (used_ + bytes));
-    }
-    return buffer_.data() + used_;
-}
-
 void ScriptArguments::begin(Script script, std::string_view named, ArgumentCount count)
 {
     constexpr std::size_t fixed = 3;  // EVALSHA, the digest, the number of keys

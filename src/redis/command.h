@@ -56,7 +56,14 @@ public:
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 
 private:
-    char* room(std::size_t bytes);
+    /// Makes room for `bytes` bytes after what is written. Returns their start.
+    char* room(std::size_t bytes)
+    {
+        if (buffer_.size() - used_ < bytes) {
+            buffer_.resize(2 * (used_ + bytes));
+        }
+        return buffer_.data() + used_;
+    }
     void bulk(std::string_view text);
     void used_up_to(const char* end) noexcept
     {

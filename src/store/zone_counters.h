@@ -48,24 +48,27 @@ public:
         void init() noexcept { new (&all) std::array<Table, tables>{}; }
     };
 
-    explicit ZoneCounters(Shared& shared) noexcept : shared_(&shared) {}
+    explicit ZoneCounters(Shared& shared) noexcept
+        : shared_(&shared), own_(&shared.all[ngx_worker % Shared::tables])
+    {
+    }
 
     void count(std::size_t outcome, std::size_t source) noexcept
     {
         // Atomic, because several workers may use one table.
-        own().counts[outcome * sources + source].fetch_add(1, std::memory_order_relaxed);
+        own_->counts[outcome * sources + source].fetch_add(1, std::memory_order_relaxed);
     }
 
     void add(Units which, std::int64_t units) noexcept
     {
-        own().units[static_cast<std::size_t>(which)].fetch_add(
+        own_->units[static_cast<std::size_t>(which)].fetch_add(
             static_cast<std::uint64_t>(units), std::memory_order_relaxed);
     }
 
     /// A key has used so much of its limit, in percent.
     void used(std::uint32_t percent) noexcept
     {
-        std::atomic<std::uint32_t>& highest = own().highest_use;
+        std::atomic<std::uint32_t>& highest = own_->highest_use;
         std::uint32_t before = highest.load(std::memory_order_relaxed);
         while (before < percent
                && !highest.compare_exchange_weak(before, percent, std::memory_order_relaxed)) {
@@ -104,9 +107,8 @@ public:
     }
 
 private:
-    Shared::Table& own() noexcept { return shared_->all[ngx_worker % Shared::tables]; }
-
     Shared* shared_;
+    Shared::Table* own_;
 };
 
 }  // namespace ratelimit

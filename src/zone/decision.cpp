@@ -80,9 +80,6 @@ try {
     if (sent_.empty()) {
         return false;
     }
-    for (const RemoteLimit* limit : sent_) {
-        report_before_check(static_cast<const AppliedLimit&>(*limit));
-    }
     check_.emplace(sent_, *this);
     check_->request_lease(lease);
     return check_->send();
@@ -108,7 +105,8 @@ void Decision::decide_by_node_state() noexcept
     }
 }
 
-/// Fills sent_. Returns how many requests to lease: the smallest lease_wanted.
+/// Fills sent_, and reports what passed ahead first. Returns how many requests to lease: the
+/// smallest lease_wanted.
 std::int64_t Decision::select_for_redis() noexcept
 {
     std::int64_t lease = std::numeric_limits<std::int64_t>::max();
@@ -118,6 +116,7 @@ std::int64_t Decision::select_for_redis() noexcept
             if (limit.zone->clock == Clock::local) {
                 limit.now = limit.began;
             }
+            report_before_check(limit);
             sent_[count++] = &limit;
             lease = std::min(lease, limit.lease_wanted);
         }
@@ -148,7 +147,6 @@ void Decision::finish() noexcept
     } else {
         pass();
     }
-    hold();
 }
 
 void Decision::take_replies() noexcept
@@ -277,15 +275,9 @@ void Decision::pass() noexcept
     if (check_) {
         forget_refusals();
     }
-    for (const AppliedLimit& limit : limits_) {
-        renew_lease(limit, clock_);
-    }
-}
-
-/// What Redis counted is held since its reply.
-void Decision::hold() noexcept
-{
     for (AppliedLimit& limit : limits_) {
+        renew_lease(limit, clock_);
+        // What Redis counted is held since its reply.
         if (limit.holds != nullptr && limit.source == Source::local && limit.cost > 0
             && counted(limit)) {
             limit.held_here = limit.holds->hold(limit);

@@ -95,7 +95,6 @@ private:
     bool fails_closed() const noexcept;
     void resolve() noexcept;
     bool refund() noexcept;
-    void hold() noexcept;
     void pass() noexcept;
     void forget_refusals() noexcept;
     bool begin_blocks() noexcept;

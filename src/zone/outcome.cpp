@@ -69,37 +69,31 @@ Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept
     Outcome outcome;
 
     const AppliedLimit* least_left = nullptr;
+    const AppliedLimit* decides = nullptr;  // refuses or delays
     for (const AppliedLimit& limit : limits) {
-        if (limit.decided && (least_left == nullptr || less_left(limit, *least_left))) {
-            least_left = &limit;
-        }
-    }
-    outcome.least_left = static_cast<std::size_t>(least_left - limits.data());
-    outcome.decided_by = outcome.least_left;
-
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-        if (!refuses(limits[i])) {
+        if (!limit.decided) {
             continue;
         }
-        const auto retry_after = shown_retry(limits[i].state);
-        if (!outcome.refused || longer(retry_after, outcome.retry_after)) {
+        if (least_left == nullptr || less_left(limit, *least_left)) {
+            least_left = &limit;
+        }
+        const auto retry_after = shown_retry(limit.state);
+        const auto wait = limit.shadow ? microseconds{ 0 } : delay_of(limit);
+        if (refuses(limit) && (!outcome.refused || longer(retry_after, outcome.retry_after))) {
             outcome.refused = true;
             outcome.retry_after = retry_after;
-            outcome.decided_by = i;
-        }
-    }
-    if (outcome.refused) {
-        return outcome;
-    }
-
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-        const bool delays = limits[i].decided && !limits[i].shadow;
-        const auto wait = delays ? delay_of(limits[i]) : microseconds{ 0 };
-        if (wait > outcome.wait) {
+            outcome.wait = microseconds{ 0 };
+            decides = &limit;
+        } else if (!outcome.refused && wait > outcome.wait) {
             outcome.wait = wait;
-            outcome.decided_by = i;
+            decides = &limit;
         }
     }
+    const auto index_of = [&](const AppliedLimit* limit) {
+        return static_cast<std::size_t>(limit - limits.data());
+    };
+    outcome.least_left = index_of(least_left);
+    outcome.decided_by = decides == nullptr ? outcome.least_left : index_of(decides);
     return outcome;
 }
 

@@ -34,6 +34,7 @@ public:
             RemoteLimit& limit = limits_[i];
             static_cast<LimitCheck&>(limit) = { given.key, given.policy, given.cost, given.shadow,
                                                 given.now };
+            limit.key = given.key;
             limit.coalescer = &coalescer;
             limit.shard = coalescer.client().shard_of(given.key);
             limit.scripts = scripts;

@@ -72,7 +72,7 @@ protected:
         Held(Worker& of, std::vector<RemoteLimit> all) : worker(of), limits_(std::move(all))
         {
             for (RemoteLimit& limit : limits_) {
-                limit.redis_key = keys_.emplace_back(limit.redis_key);
+                limit.key = limit.redis_key = keys_.emplace_back(limit.redis_key);
                 pointers_.push_back(&limit);
             }
             limits = pointers_;

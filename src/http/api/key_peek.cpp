@@ -89,6 +89,7 @@ KeyState::KeyState(const ZoneConf& zone, std::string_view key, const Policy& pol
       coalescer_(zone.redis->coalescer())
 {
     for (RemoteLimit& limit : limits_) {
+        limit.key = key_;
         limit.redis_key = redis_key_;
         limit.block_key = block_key_;
         limit.policy = policy;
