@@ -19,7 +19,9 @@ public:
 
     std::size_t size() const noexcept { return used_; }
 
-    /// The hash of a key. Clients choose keys, but they cannot choose many with one hash.
+    /// For the hash of an entry's keys. Clients choose keys, but they cannot choose many with one
+    /// hash.
+    KeyedHash begin_hash() const noexcept { return KeyedHash(secret_); }
     std::size_t hash_of(std::string_view key) const noexcept { return keyed_hash(secret_, key); }
 
     /// The entry with this hash for which `matches` holds. Null: there is none.

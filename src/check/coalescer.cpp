@@ -14,11 +14,11 @@ bool Coalescer::send(ShardPart& part) noexcept
 
 bool Coalescer::send_or_wait(ShardPart& part) noexcept
 try {
-    std::size_t hash = 0;
+    KeyedHash keys = queues_.begin_hash();
     for (const RemoteLimit* limit : part.limits) {
-        constexpr std::size_t factor = 31;
-        hash = hash * factor + queues_.hash_of(limit->key);
+        keys.add(limit->key);
     }
+    const std::size_t hash = keys.finish();
     KeyQueue* const found =
         queues_.find(hash, [&part](const KeyQueue& queue) { return queue.matches(part); });
     if (found == nullptr) {

@@ -77,15 +77,20 @@ Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept
         if (least_left == nullptr || less_left(limit, *least_left)) {
             least_left = &limit;
         }
+        if (limit.shadow) {
+            continue;
+        }
+        if (limit.state.granted) {
+            const auto wait = delay_of(limit);
+            if (!outcome.refused && wait > outcome.wait) {
+                outcome.wait = wait;
+                decides = &limit;
+            }
+            continue;
+        }
         const auto retry_after = shown_retry(limit.state);
-        const auto wait = limit.shadow ? microseconds{ 0 } : delay_of(limit);
-        if (refuses(limit) && (!outcome.refused || longer(retry_after, outcome.retry_after))) {
-            outcome.refused = true;
-            outcome.retry_after = retry_after;
-            outcome.wait = microseconds{ 0 };
-            decides = &limit;
-        } else if (!outcome.refused && wait > outcome.wait) {
-            outcome.wait = wait;
+        if (!outcome.refused || longer(retry_after, outcome.retry_after)) {
+            outcome = { .refused = true, .retry_after = retry_after };
             decides = &limit;
         }
     }
