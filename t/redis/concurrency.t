@@ -60,6 +60,14 @@ subtest 'two nodes let in n requests of a key at one time' => sub {
     is $one->status('/?for=0'), 200, 'requests one after another' for 1 .. 5;
 };
 
+subtest 'a key whose value says that it lasts for ever expires nevertheless' => sub {
+    my $node = limited_node();
+    my $forever = 'HELD' . pack('L<d<d<d<', 1, 0, 0, 'inf') . "\0" x 32;
+    $node->{redis}->cmd('SET', 'rl:test:{kx}', $forever);
+    is $node->status('/?k=x&for=0'), 200;
+    cmp_ok $node->{redis}->cmd('PTTL', 'rl:test:{kx}'), '>', 0;
+};
+
 for my $place ('Redis', 'memory') {
     subtest "a request is released however it ends: $place" => sub {
         my %options = (
