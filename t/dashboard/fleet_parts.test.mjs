@@ -286,6 +286,21 @@ test('a key is found in all zones, with who changed it and why, and is changed t
     await until('nothing to change', () => page.locator('#find-list').getByRole('button', { name: 'Block' }).first().isDisabled());
 }, { expected: /400|503/ }));
 
+test('what was found follows the state, whoever changes it', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    await page.locator('#find-key').fill('gold-4711');
+    await page.keyboard.press('Enter');
+    const row = page.locator('#find-list tbody tr', { hasText: 'per_key' });
+    const by = () => row.locator('td').nth(3).textContent();
+    await until('the row', async () => await row.count() === 1 && await by() === 'Not changed');
+    fleet.overrides.set('["per_key","gold-4711"]', { key: 'gold-4711', id: 'gold-4711', block: true, for_seconds_left: 600,
+        until: mock.world.time + 600, by: 'edge-vie-01 192.0.2.8 ann', at: mock.world.time, reason: null });
+    await until('a block of another operator', async () => /^by edge-vie-01 192\.0\.2\.8 ann/.test(await by()));
+    assert.equal(await row.locator('td').nth(2).textContent(), 'Blocked');
+    fleet.overrides.clear();
+    await until('its end', async () => await by() === 'Not changed');
+}, { expected: /400/ }));
+
 test('settings that differ are named, and nodes that do not say which', () => onFleet(async (page, mock) => {
     mock.world.fleet.node('edge-vie-01').differs = ['per_ip'];
     await until('the setting', async () => (await cells(page, 'zones', 'per_ip'))[7] === 'Differ: rate on edge-vie-01');

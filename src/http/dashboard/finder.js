@@ -3,6 +3,10 @@
 const ZONES_AT_A_TIME = 6;
 const MOST_ZONES = 256;
 
+// The least time between two searches of one key, and how many zones are asked a second.
+const SECONDS_BETWEEN_SEARCHES = 4;
+const ZONES_A_SECOND = 4;
+
 const MOST_NEAR = 5;
 
 const LONGEST_NEAR = 200;  // letters: longer texts are not compared
@@ -46,6 +50,7 @@ const unknownText = wrong => /rate is a variable/.test(wrong) ? 'the rate depend
 class KeyFinder {
     asked = 0;  // numbers the searches, so that a late answer shows nothing
     found = [];
+    running = 0;  // searches
 
     constructor(fleet) {
         this.fleet = fleet;
@@ -81,6 +86,18 @@ class KeyFinder {
             seen: item?.known ? item.override : undefined };
     }
 
+    // Called with each answer of the node: what was found stays true, also if someone else changes it. `happened`: of /fleet.
+    follow(happened) {
+        const change = JSON.stringify(happened.find(({ zone }) => zone) ?? null);  // the latest
+        const since = this.fleet.page.time - this.at;
+        if (this.running === 0 && this.searched
+            && (change !== this.change || since > Math.max(SECONDS_BETWEEN_SEARCHES, this.searched / ZONES_A_SECOND))) {
+            this.change = change;
+            this.again();
+        }
+        this.draw();
+    }
+
     // Once more, after a change.
     async again() {
         if (this.key) {
@@ -108,6 +125,8 @@ class KeyFinder {
         const zones = [...this.fleet.limits.zones.values()].slice(0, MOST_ZONES);
         const found = [];
         const left = [...zones];
+        this.at = this.fleet.page.time;
+        this.running += 1;
         await Promise.all(Array.from({ length: ZONES_AT_A_TIME }, async () => {
             for (let zone = left.shift(); zone; zone = left.shift()) {
                 const named = typedArgument('key', key);
@@ -122,6 +141,7 @@ class KeyFinder {
                 found.push({ zone, state, wrong, override: changed?.override ?? null, known: changed !== null, notRead });
             }
         }));
+        this.running -= 1;
         if (number === this.asked) {
             this.found = found.sort((a, b) => this.#rank(a) - this.#rank(b) || (a.zone.name < b.zone.name ? -1 : 1));
             this.searched = zones.length;

@@ -138,7 +138,7 @@ class FleetView {
         byId('fleet-keys-head').lastElementChild.hidden = (data.busiest ?? []).length === 0;
         this.limits.changes.take(fleet, this.page.time);
         this.limits.follow();
-        this.finder.draw();
+        this.finder.follow(data.happened);
         this.page.arrive(this.limits.changes.read);
     }
 
