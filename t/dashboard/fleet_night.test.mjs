@@ -23,7 +23,7 @@ test('several changes are chosen and taken back at once', () => onFleet(async (p
     await until('k5 to go', async () => await text(page, '#changes-back') === 'Take back 1…');
     await page.locator('#changes-search').fill('ann');
     await until('those of ann', async () => (await changed(page)).length === 11);
-    assert.ok(!await seen(page, '#changes-back'), 'what is not shown is not chosen');
+    assert.equal(await text(page, '#changes-back'), 'Take back the 11 found…', 'what is not shown is not chosen');
     await page.locator('#changes-choose').click();
     assert.equal(await text(page, '#changes-choose'), 'Choose none');
     assert.deepEqual(await axe(page), []);
@@ -45,6 +45,23 @@ function setChanges(fleet, from, to) {
             for_seconds_left: null, by: 'edge-fra-03 192.0.2.9 ann', at: 1, reason: null });
     }
 }
+
+test('the changes of one author are taken back with three clicks', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    ['ann', 'ben', 'ann', 'ann'].forEach((user, i) => fleet.overrides.set(JSON.stringify(['per_key', `k${i}`]), { key: `k${i}`, id: `k${i}`, block: true,
+        until: null, for_seconds_left: null, by: `edge-vie-01 192.0.2.8 ${user}`, at: mock.world.time - 100 + i, reason: null }));
+    await until('the list', async () => (await changed(page)).length === 4);
+    assert.ok(!await seen(page, '#changes-back'), 'without a search all is too much');
+    await page.locator('#changes-search').click();
+    await page.keyboard.type('ann');
+    await until('what is found', async () => await text(page, '#changes-back') === 'Take back the 3 found…' && seen(page, '#changes-back'));
+    await page.locator('#changes-back').click();
+    await page.locator('#change-yes').click();
+    await until('three less', () => fleet.overrides.size === 1);
+    assert.match([...fleet.overrides.values()][0].by, /ben$/);
+    await until('none of them', async () => (await changed(page)).length === 0);
+    assert.ok(!await seen(page, '#changes-back'));
+}));
 
 test('what was chosen stays chosen when the list is read again: older pages, new changes, and Redis that is away', () => onFleet(async (page, mock) => {
     const { fleet } = mock.world;

@@ -46,7 +46,7 @@ class ChangesView {
             this.chosen = new Set(this.#allChosen ? [] : this.items.map(nameOfChange));
             this.#show();
         });
-        byId('changes-back').addEventListener('click', () => this.#takeBack(this.items.filter(item => this.chosen.has(nameOfChange(item)))));
+        byId('changes-back').addEventListener('click', () => this.#takeBack(this.#toTakeBack));
         byId('changes-search').addEventListener('input', () => {
             clearTimeout(this.typing);
             this.typing = setTimeout(() => this.load(), MS_OF_TYPING);
@@ -131,6 +131,11 @@ class ChangesView {
                 : 'No limit is changed.');
     }
 
+    // Those that are chosen, or else all that a search has found and shows.
+    get #toTakeBack() {
+        return this.chosen.size > 0 ? this.items.filter(item => this.chosen.has(nameOfChange(item))) : this.search ? this.items : [];
+    }
+
     get #allChosen() {
         return this.chosen.size === this.items.length;
     }
@@ -139,8 +144,9 @@ class ChangesView {
         const [choose, back] = [byId('changes-choose'), byId('changes-back')];
         choose.hidden = !this.page.write || this.items.length < 2;
         say(choose, this.#allChosen ? 'Choose none' : 'Choose all shown');
-        back.hidden = !this.page.write || this.chosen.size === 0;
-        say(back, `Take back ${whole(this.chosen.size)}…`);
+        const wanted = this.#toTakeBack.length;
+        back.hidden = !this.page.write || wanted === 0;
+        say(back, this.chosen.size > 0 ? `Take back ${whole(wanted)}…` : `Take back the ${whole(wanted)} found…`);
         enable([back], this.page.whyNot);
     }
 
