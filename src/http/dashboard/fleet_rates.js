@@ -107,7 +107,7 @@ function refusedAround(scales, begin, end) {
     for (const { step, intervals } of scales) {
         const steps = Math.max(1, Math.round(SECONDS_BESIDE / step));
         const before = intervals.filter(({ to }) => to <= begin).slice(-steps);
-        if (before.length === steps && before.at(-1).to > begin - step) {
+        if (before.length > 0 && before.at(-1).to > begin - step) {
             return [refusedIn(before), refusedIn(intervals.filter(({ from }) => from >= end).slice(0, steps))];
         }
     }
