@@ -6,7 +6,6 @@
 #include <charconv>
 #include <optional>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 
 namespace ratelimit::fleet {
@@ -27,6 +26,15 @@ constexpr std::uint64_t gap_of(What what) noexcept
 std::uint64_t end_of(const Happening& one) noexcept
 {
     return one.until == 0 ? UINT64_MAX : one.until;
+}
+
+Happening happening_of(What what, std::uint64_t at, std::string_view node)
+{
+    Happening one;
+    one.what = what;
+    one.at = one.until = at;
+    one.nodes = { 1, { std::string(node) } };
+    return one;
 }
 
 /// Whether what happened to another node is part of the same.
@@ -61,14 +69,10 @@ std::optional<What> what_of(char letter, const ChangeId& id) noexcept
 
 }  // namespace
 
-Happening& Happenings::add(What what, std::uint64_t at, std::string_view name, std::string id)
+bool Happenings::Order::operator()(const Item& left, const Item& right) const noexcept
 {
-    Item& added = all_.emplace_back();
-    added.id = std::move(id);
-    added.one.what = what;
-    added.one.at = added.one.until = at;
-    added.one.nodes = { 1, { std::string(name) } };
-    return added.one;
+    return std::tie(left.one.what, left.one.text, left.one.at)
+        < std::tie(right.one.what, right.one.text, right.one.at);
 }
 
 void Happenings::add(const FleetNode& node)
@@ -77,18 +81,22 @@ void Happenings::add(const FleetNode& node)
     const std::uint64_t heard = node.heard_us / us_in_ms;
     const std::uint64_t uptime = report.uptime_us / us_in_ms;
     if (uptime < heard) {
-        add(What::started, heard - uptime, report.name, node.id);
+        added_.insert({ happening_of(What::started, heard - uptime, report.name), node.id });
     }
     if (!node.live && heard != 0) {
-        add(report.ended != 0 ? What::ended : What::away, heard, report.name, node.id);
+        const What end = report.ended != 0 ? What::ended : What::away;
+        added_.insert({ happening_of(end, heard, report.name), node.id });
     }
     for (const NodeReport::Load& load : report.loads) {
-        add(What::loaded, load.at_ms, report.name, node.id).text = load.text;
+        Happening one = happening_of(What::loaded, load.at_ms, report.name);
+        one.text = load.text;
+        added_.insert({ std::move(one), node.id });
     }
     for (const NodeReport::Outage& outage : report.outages) {
-        Happening& added = add(What::redis_away, outage.from_ms, report.name, node.id);
-        added.until = outage.to_ms;
-        added.times = outage.times;
+        Happening one = happening_of(What::redis_away, outage.from_ms, report.name);
+        one.until = outage.to_ms;
+        one.times = outage.times;
+        added_.insert({ std::move(one), node.id });
     }
 }
 
@@ -109,12 +117,13 @@ void Happenings::add_change(std::string_view member, std::uint64_t version)
     if (!what) {
         return;
     }
-    Happening& added = all_.emplace_back().one;
-    added.what = *what;
-    added.text = std::string_view(colon + 1 + length, end);
-    added.at = added.until = version / us_in_ms;
-    added.zone = id->zone;
-    added.key = id->key;
+    Happening one;
+    one.what = *what;
+    one.text = std::string_view(colon + 1 + length, end);
+    one.at = one.until = version / us_in_ms;
+    one.zone = id->zone;
+    one.key = id->key;
+    added_.insert({ std::move(one), {} });
 }
 
 /// "e" if it ended, else "a"; its name, a zero byte and its id: lua/fleet_sync.lua.
@@ -122,38 +131,42 @@ void Happenings::add_gone(std::string_view member, std::uint64_t heard_us)
 {
     const std::size_t end = member.find('\0');
     if (end != std::string_view::npos && (member.front() == 'e' || member.front() == 'a')) {
-        add(member.front() == 'e' ? What::ended : What::away, heard_us / us_in_ms,
-            member.substr(1, std::min(end - 1, most_name)), std::string(member.substr(end + 1)));
+        const What what = member.front() == 'e' ? What::ended : What::away;
+        const std::string_view name = member.substr(1, std::min(end - 1, most_name));
+        added_.insert(
+            { happening_of(what, heard_us / us_in_ms, name), std::string(member.substr(end + 1)) });
     }
 }
 
-std::vector<Happening> Happenings::latest(std::uint64_t now_ms) &&
+bool Happenings::merge(std::size_t items, std::uint64_t now_ms)
 {
-    std::erase_if(all_, [now_ms](const Item& item) {
-        const Happening& one = item.one;
-        return (one.until != 0 && one.until + kept_ms < now_ms) || one.at > now_ms + kept_ms;
-    });
-    std::sort(all_.begin(), all_.end(), [](const Item& left, const Item& right) {
-        return std::tie(left.one.what, left.one.text, left.one.at)
-            < std::tie(right.one.what, right.one.text, right.one.at);
-    });
-    std::vector<Happening> found;
-    std::unordered_set<std::string> ids;  // of the nodes of the last one
-    for (auto& [one, id] : all_) {
-        const bool continues = !found.empty() && is_continued(found.back(), one);
+    for (std::size_t done = 0; done < items && !added_.empty(); ++done) {
+        auto taken = added_.extract(added_.begin());
+        auto& [one, id] = taken.value();
+        if ((one.until != 0 && one.until + kept_ms < now_ms) || one.at > now_ms + kept_ms) {
+            continue;
+        }
+        const bool continues = !merged_.empty() && is_continued(merged_.back(), one);
         // A node that loads twice does so two times.
-        if (continues && !(one.what == What::loaded && ids.contains(id))) {
-            continue_with(found.back(), one, ids.insert(std::move(id)).second);
+        if (continues && !(one.what == What::loaded && ids_.contains(id))) {
+            continue_with(merged_.back(), one, ids_.insert(std::move(id)).second);
         } else {
-            ids = { std::move(id) };
-            found.push_back(std::move(one));
+            ids_ = { std::move(id) };
+            merged_.push_back(std::move(one));
         }
     }
-    std::sort(found.begin(), found.end(), [](const Happening& left, const Happening& right) {
-        return left.at > right.at;
-    });
-    found.resize(std::min(found.size(), most));
-    return found;
+    return !added_.empty();
+}
+
+std::vector<Happening> Happenings::latest() &&
+{
+    const std::size_t shown = std::min(merged_.size(), most);
+    const auto end = merged_.begin() + static_cast<std::ptrdiff_t>(shown);
+    std::partial_sort(
+        merged_.begin(), end, merged_.end(),
+        [](const Happening& left, const Happening& right) { return left.at > right.at; });
+    merged_.resize(shown);
+    return std::move(merged_);
 }
 
 }  // namespace ratelimit::fleet

@@ -3,8 +3,10 @@
 #include "fleet/fleet_sums.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 namespace ratelimit::fleet {
@@ -49,8 +51,11 @@ public:
     void add_change(std::string_view member, std::uint64_t version);
     void add_gone(std::string_view member, std::uint64_t heard_us);
 
-    /// Those of the two days before `now_ms`, the latest first, `most` at most. Call once.
-    std::vector<Happening> latest(std::uint64_t now_ms) &&;
+    /// Puts some of the two days before `now_ms` together: all would take milliseconds. Call when
+    /// all are added, until it returns false: there are no more.
+    bool merge(std::size_t items, std::uint64_t now_ms);
+    /// Call once, when all are merged. The latest first, `most` at most.
+    std::vector<Happening> latest() &&;
 
 private:
     /// Of one node.
@@ -58,10 +63,14 @@ private:
         Happening one;
         std::string id;
     };
+    /// What may be merged is side by side, in the order of time.
+    struct Order {
+        bool operator()(const Item& left, const Item& right) const noexcept;
+    };
 
-    Happening& add(Happening::What what, std::uint64_t at, std::string_view name, std::string id);
-
-    std::vector<Item> all_;
+    std::multiset<Item, Order> added_;
+    std::vector<Happening> merged_;
+    std::unordered_set<std::string> ids_;  // of the nodes of the last one in it
 };
 
 }  // namespace ratelimit::fleet

@@ -90,6 +90,25 @@ subtest 'an outage that all nodes see is one entry, and Redis need not remember 
     }
 };
 
+subtest 'a node that is started or reloaded while Redis is away sees the same outage' => sub {
+    my $redis = redis();
+    my ($one) = two_nodes($redis);
+    $redis->stop('KILL');
+    $one->wait_for_log(qr/fleet: redis "main" does not answer/);
+    $one->reload(gone => 1);
+    my $three = member(redis => $redis, zone => 'rate=9r/d', key => '$arg_k', fleet => 'node=edge-3');
+    entry_where($three, 'a start without Redis', 'redis_away', sub { !defined $_[0]{until} });
+    $redis->start;
+    my $over = entry_where($three, 'its end', 'redis_away', sub { defined $_[0]{until} && $_[0]{nodes} == 3 });
+    is_deeply [map { $_->{times} } grep { $_->{what} eq 'redis_away' } @{ happened($one) }], [1], 'one entry';
+
+    my $other = redis();
+    my ($from, $to) = map { $_->addr } $redis, $other;
+    $one->configure(http => $one->{http} =~ s/\Q$from\E/$to/r)->reload(gone => 1);
+    entry_where($one, 'it is in another fleet', 'started', sub { $_[0]{nodes} == 1 });
+    is scalar(grep { $_->{what} eq 'redis_away' } @{ happened($one) }), 1, 'which is no outage';
+};
+
 subtest 'a reload is listed with the settings that it changed, those of several nodes as one' => sub {
     my $redis = redis();
     my @nodes = two_nodes($redis, http => 'ratelimit_zone $arg_k zone=old rate=1r/s;');

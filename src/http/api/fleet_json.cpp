@@ -18,7 +18,8 @@ namespace {
 // What one turn takes: some 0.2 ms each.
 constexpr std::size_t bytes_a_turn = std::size_t{ 32 } * 1024;  // of reports, and of the text
 constexpr std::size_t zones_a_turn = 500;                       // of nodes
-constexpr std::size_t happenings_a_turn = 40;
+constexpr std::size_t items_a_turn = 500;                       // of what happened to one node
+constexpr std::size_t happenings_a_turn = 40;                   // their text
 
 void write_summary(
     JsonText& json, const MainConf& conf, const std::vector<fleet::FleetNode>& nodes,
@@ -228,7 +229,10 @@ bool FleetJson::step()
         }
         return true;
     case Part::zones:
-        part_ = write_zones() ? Part::zones : Part::happened;
+        part_ = write_zones() ? Part::zones : Part::past;
+        return true;
+    case Part::past:
+        part_ = merge_past() ? Part::past : Part::happened;
         return true;
     default:
         return write_happened();
@@ -277,7 +281,7 @@ bool FleetJson::write_zones()
         if (!zone) {
             json_.end_array();
             write_busiest(json_, conf_, reader_.nodes());
-            collect_happened();
+            collect_past();
             return false;
         }
         write_zone(json_, conf_, *zone);
@@ -286,25 +290,36 @@ bool FleetJson::write_zones()
     return true;
 }
 
-/// Begins the list of what happened. Reports that Redis has are in it already.
-void FleetJson::collect_happened()
+/// Adds what is not in the reports that Redis has.
+void FleetJson::collect_past()
 {
-    fleet::Happenings all = reader_.take_happenings();
+    past_ = reader_.take_happenings();
     const fleet::NodeList& list = reader_.list();
     if (list.now_us == 0) {
-        all.add(reader_.nodes().front());
+        past_.add(reader_.nodes().front());
     }
     for (const auto& [member, version] : list.changes) {
-        all.add_change(member, version);
+        past_.add_change(member, version);
     }
     for (const auto& [member, heard] : list.forgotten) {
-        all.add_gone(member, heard);
+        past_.add_gone(member, heard);
     }
+}
+
+/// Puts some of what happened together and, after the last one, begins its list. True: there is
+/// more.
+bool FleetJson::merge_past()
+{
     constexpr std::uint64_t us_in_ms = 1000;
-    happened_ = std::move(all).latest(
-        list.now_us == 0 ? static_cast<std::uint64_t>(ngx_time()) * us_in_ms
-                         : list.now_us / us_in_ms);
+    const std::uint64_t now = reader_.list().now_us == 0
+        ? static_cast<std::uint64_t>(ngx_time()) * us_in_ms
+        : reader_.list().now_us / us_in_ms;
+    if (past_.merge(items_a_turn, now)) {
+        return true;
+    }
+    happened_ = std::move(past_).latest();
     json_.begin_array("happened");
+    return false;
 }
 
 /// Writes some of what happened and, after the last one, the end. True: there is more.

@@ -28,12 +28,13 @@ public:
     std::string text() && { return std::move(json_).str() + "\n"; }
 
 private:
-    enum class Part : std::uint8_t { reports, nodes, sums, zones, happened };
+    enum class Part : std::uint8_t { reports, nodes, sums, zones, past, happened };
 
     void begin();
     bool write_nodes();
     bool write_zones();
-    void collect_happened();
+    void collect_past();
+    bool merge_past();
     bool write_happened();
 
     MainConf& conf_;
@@ -42,6 +43,7 @@ private:
     fleet::NodesReader reader_;
     fleet::FleetHistories history_;
     fleet::ZoneSums sums_;  // of the reader's nodes
+    fleet::Happenings past_;
     std::vector<fleet::Happening> happened_;
     std::size_t node_ = 0;  // that is written next; so is the happening
     std::size_t happening_ = 0;
