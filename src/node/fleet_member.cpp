@@ -164,7 +164,9 @@ void FleetMember::add_past(fleet::NodeReport& report) const
         return;
     }
     const std::int64_t heard = shared.heard_us.load();
-    shared.past.follow(!shared.connected.load(), heard == 0 ? configured_at_.count() : heard);
+    if (fleet.follows(storage())) {  // else a later configuration has another Redis
+        shared.past.follow(!shared.connected.load(), heard == 0 ? configured_at_.count() : heard);
+    }
     // Without an answer yet, Redis's clock is not known.
     const std::int64_t now = node_clock.monotonic().count();
     const std::int64_t now_ms = shared.offset_us.load() != 0
