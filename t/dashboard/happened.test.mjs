@@ -51,6 +51,24 @@ for (const [size, options] of Object.entries(WINDOWS)) {
     }, options));
 }
 
+test('changes that one operator makes in one go are one row', () => onFleet(async (page, mock) => {
+    const { fleet, time } = mock.world;
+    const made = (what, i, by, ago, override = null) => ({ what, at: time - ago - i, zone: 'per_key', key: `k${i}`, id: `k${i}`, by, override });
+    const block = { block: true, until: null, reason: null };
+    fleet.events = [...Array.from({ length: 13 }, (_, i) => made('taken_back', i, 'edge-1 192.0.2.9 ann', 100)), made('taken_back', 20, 'edge-1 192.0.2.9 ben', 100),
+        ...Array.from({ length: 13 }, (_, i) => made('set', i, 'edge-1 192.0.2.9 ann', 1500, block)),
+        made('set', 14, 'edge-1 192.0.2.9 ann', 1500, { ...block, block: undefined, rate: '5r/s' }), made('freed', 15, 'edge-1 192.0.2.9 ann', 1500)];
+    await until('five rows', async () => (await rows(page)).length === 5);
+    const all = await rows(page);
+    assert.deepEqual(all.map(([, what]) => what), ['k0 in per_key and 12 more: taken back', 'k20 in per_key: taken back',
+        'k0 in per_key and 12 more: blocked until it is taken back', 'k14 in per_key: 5r/s until it is taken back', 'k15 in per_key: its count reset']);
+    assert.match(all[0][0], new RegExp(`^${TIME} to ${TIME}$`));
+    assert.match(all[1][0], new RegExp(`^${TIME}$`));
+    fleet.connected = false;
+    await until('Redis away', async () => await text(page, '#fleet-count-now') === '–');
+    assert.deepEqual((await rows(page)).map(([, what]) => what), all.map(([, what]) => what));
+}, { expected: /503/ }));
+
 test('text of nodes and operators is text', () => onFleet(async (page, mock) => {
     const { fleet, time } = mock.world;
     fleet.events = [{ what: 'loaded', at: time - 60, until: time - 50, nodes: 1, names: [HOSTILE], settings: HOSTILE },

@@ -116,7 +116,7 @@ class FleetView {
         // By name, since Redis has them in the order in which they were heard of.
         nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
         this.rates.add(fleet.as_of ?? 0, nodes.filter(({ live }) => live));
-        data.happened = withLoss(data.happened, fleet);
+        data.happened = folded(withLoss(data.happened, fleet));
         this.chart.show(data, this.rates);
         this.happened.show(data, this.page.time, (begin, end) => this.chart.refusedAround(begin, end));
         this.#showSums(fleet, nodes);

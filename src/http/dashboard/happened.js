@@ -2,11 +2,14 @@
 
 const HAPPENINGS_AT_FIRST = 5;  // below them is who is refused now
 const SECONDS_OF_HAPPENED = 172800;
+const SECONDS_OF_ONE_GO = 600;  // between two changes
 
 // "edge-1, edge-2 and 298 more"
 const nodesText = ({ names, nodes }) => names.map(visible).join(', ') + (nodes > names.length ? ` and ${whole(nodes - names.length)} more` : '');
 
-const keyOrZone = ({ key, zone }) => key === null ? visible(zone) : `${middleCut(visible(key), 60)} in ${visible(zone)}`;
+// "198.51.100.7 in per_ip and 12 more"
+const keyOrZone = ({ key, zone, all = [] }) => (key === null ? visible(zone) : `${middleCut(visible(key), 60)} in ${visible(zone)}`)
+    + (all.length > 1 ? ` and ${whole(all.length - 1)} more` : '');
 
 const HAPPENED = {
     redis_away: ({ times, until }, redis) => `Redis ${visible(redis)} ${until === null ? 'does' : 'did'} not answer${times > 1 ? `, ${whole(times)} times` : ''}`,
@@ -27,6 +30,27 @@ const happenedText = (item, redis, now) => HAPPENED[item.what]?.(item, redis, no
 // "14:02:11", "14:02:11 to 14:03:15", "since 14:02:11"
 function spanText({ at, until }, now) {
     return until === null ? `since ${moment(at, now)}` : (until ?? at) - at < 1 ? moment(at, now) : `${moment(at, now)} to ${moment(until, now)}`;
+}
+
+// Whether one operator made both changes in one go.
+const areOne = (a, b) => a.zone !== undefined && a.what === b.what && a.by === b.by && a.at - b.at < SECONDS_OF_ONE_GO
+    && (a.what !== 'set' || overrideText(a.override) === overrideText(b.override));
+
+// Changes in one go are one row, as those of a night are set and taken back. The latest first.
+function folded(happened) {
+    const rows = [];
+    for (const item of happened.flatMap(({ all, ...row }) => all ?? [row])) {
+        const last = rows.at(-1);
+        if (item.zone === undefined) {
+            rows.push(item);
+        } else if (last && areOne(last, item)) {
+            last.all.push(item);
+            last.at = item.at;
+        } else {
+            rows.push({ ...item, until: item.at, all: [item] });
+        }
+    }
+    return rows;
 }
 
 // The overrides that this node saw lost are one of it.
