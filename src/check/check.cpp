@@ -23,11 +23,17 @@ Check::Check(std::span<RemoteLimit*> limits, Owner& owner) : owner_(owner), firs
     for (RemoteLimit* limit : limits) {
         limit->shard = limit->coalescer->client().shard_of(limit->redis_key);
     }
+    first_.limits = limits;
+    const auto is_of_first = [&limits](const RemoteLimit* limit) {
+        return shard_of(*limit) == shard_of(*limits.front());
+    };
+    if (std::all_of(limits.begin(), limits.end(), is_of_first)) {
+        return;
+    }
     // Not std::stable_sort, which allocates.
     std::sort(limits.begin(), limits.end(), [](const RemoteLimit* left, const RemoteLimit* right) {
         return std::tuple(shard_of(*left), left) < std::tuple(shard_of(*right), right);
     });
-    first_.limits = limits;
     for (Part* part = &first_; part != nullptr; part = part->next.get()) {
         const auto all = part->limits;
         const auto other = std::find_if(all.begin(), all.end(), [&](const RemoteLimit* limit) {

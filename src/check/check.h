@@ -20,8 +20,8 @@ public:
         virtual void checked() noexcept = 0;
     };
 
-    /// `limits`: at least one, all elements of one array; a shard gets its limits in the order of
-    /// that array. Sorts the pointers. They and the limits must outlive this object.
+    /// `limits`: at least one, elements of one array, in its order, in which each shard gets its
+    /// limits. Sorts the pointers by shard. They and the limits must outlive this object.
     Check(std::span<RemoteLimit*> limits, Owner& owner);
 
     /// Call before send: requests a lease of up to this many tokens, for requests like this one.

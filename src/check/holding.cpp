@@ -188,7 +188,8 @@ void Holding::settle() noexcept
         all_.client_.outbox().send(*this);
         return;
     }
-    if (is_over()) {
+    const milliseconds now = all_.now();
+    if (is_over(now)) {
         known_ = 0;
         may_count_ = false;
     }
@@ -196,7 +197,7 @@ void Holding::settle() noexcept
         all_.owe(*this, std::min(all_.hold_ / buckets_per_hold, longest_pause));
     } else {
         all_.client_.outbox().settled(*this);
-        all_.put_into_list(*this);
+        all_.put_into_list(*this, now);
     }
     all_.forget_one();
 }
@@ -213,7 +214,7 @@ milliseconds Holding::lapses() const noexcept
 
 bool Holding::lapsed() noexcept
 {
-    const bool over = is_over();
+    const bool over = is_over(all_.now());
     if (over && all_.closed_) {
         outbox().settled(*this);
     } else if (over) {

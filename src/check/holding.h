@@ -132,7 +132,7 @@ private:
     void become(State state) noexcept;
     bool legal() const noexcept;
     void note(Outcome outcome) noexcept { outcome_ = std::max(outcome_, outcome); }
-    bool is_over() const noexcept;
+    bool is_over(milliseconds now) const noexcept;
     Rank rank() const noexcept
     {
         return held_ > 0 ? Rank::held : may_count_ ? Rank::counts : Rank::known;
@@ -241,10 +241,10 @@ private:
     {
         return numbers_[static_cast<std::size_t>(state)];
     }
-    void put_into_list(Holding& holding) noexcept;
+    void put_into_list(Holding& holding, milliseconds now) noexcept;
     void owe(Holding& holding, milliseconds pause) noexcept;
     void fire() noexcept;
-    void forget_idle() noexcept;
+    void forget_idle(milliseconds now) noexcept;
     void forget_one() noexcept;
     void forget(Holding& holding) noexcept;
 
@@ -273,10 +273,10 @@ private:
 };
 
 /// Whatever Redis knew of this holder does not count any longer.
-inline bool Holding::is_over() const noexcept
+inline bool Holding::is_over(milliseconds now) const noexcept
 {
     return held_ == 0
-        && all_.now() - counts_since_
+        && now - counts_since_
         > all_.hold_ + std::chrono::duration_cast<milliseconds>(all_.longest_delay_);
 }
 

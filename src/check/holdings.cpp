@@ -30,8 +30,9 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         if (number_of(Holding::State::freed) >= most_keys) {
             throw std::length_error("too many keys wait for a statement");
         }
-        forget_idle();
-        forget_idle();  // so that they become fewer
+        const milliseconds at = now();
+        forget_idle(at);
+        forget_idle(at);  // so that they become fewer
         found = &table_.add(hash, *this);
         ++number_of(Holding::State::unused);
         found->key_ = check.redis_key;
@@ -44,7 +45,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->may_count_ = false;
         found->outcome_ = Holding::Outcome::answered;
         found->enter();
-        put_into_list(*found);  // its call may end without a message
+        put_into_list(*found, at);  // its call may end without a message
         forget_one();
         found->leave();
     }
@@ -75,11 +76,11 @@ void Holdings::owe(Holding& holding, milliseconds pause) noexcept
     client_.outbox().keep(holding, pause);
 }
 
-void Holdings::put_into_list(Holding& holding) noexcept
+void Holdings::put_into_list(Holding& holding, milliseconds now) noexcept
 {
     const bool holds = holding.held_ > 0;
     holding.become(holds ? Holding::State::stated : Holding::State::idle);
-    holding.due_ = now() + (holds ? hold_ / 2 : hold_);
+    holding.due_ = now + (holds ? hold_ / 2 : hold_);
     (holds ? stated_ : idle_).push_back(holding);
     if (holds && !timer_->running()) {
         timer_->start(hold_ / timers_per_hold);
@@ -96,9 +97,9 @@ void Holdings::forget(Holding& holding) noexcept
 }
 
 /// Forgets the first idle holding, if it is due and no call refers to it.
-void Holdings::forget_idle() noexcept
+void Holdings::forget_idle(milliseconds now) noexcept
 {
-    if (!idle_.empty() && idle_.front().due_ <= now() && idle_.front().calls_ == 0) {
+    if (!idle_.empty() && idle_.front().due_ <= now && idle_.front().calls_ == 0) {
         forget(idle_.front());
     }
 }
@@ -140,7 +141,7 @@ void Holdings::fire() noexcept
 void Holdings::restate(std::uint32_t server) noexcept
 {
     const auto restate_its = [this, server](Holding& holding) {
-        if (client_.server_of(holding.shard_) == server && !holding.is_over()) {
+        if (client_.server_of(holding.shard_) == server && !holding.is_over(now())) {
             holding.known_.reset();
             holding.outcome_ = Holding::Outcome::uncertain;
             if (holding.unanswered_ == 0) {
