@@ -20,7 +20,7 @@ std::uint32_t number_of(const Server& node) noexcept
 
 ClusterClient::ClusterClient(ClientParts parts)
     : Client(std::move(parts)),
-      waiting_(loop_, records_, [](unsigned) {}),
+      waiting_(loop_, [](unsigned) {}),
       retired_(loop_, options_.server),
       search_(loop_, options_, *this),
       retry_timer_(loop_.make_timer([this] { retry_waiting(); }))

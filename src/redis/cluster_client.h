@@ -60,7 +60,6 @@ private:
     void retire_unused();
     void report_masters();
 
-    RecordPool records_;
     WaitingCalls waiting_;  // for the first map, or a takeover
     std::map<std::string, std::unique_ptr<Server>, std::less<>> nodes_;  // by name
     std::array<Server*, slot_count> slots_{};

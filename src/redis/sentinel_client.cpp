@@ -12,7 +12,7 @@ SentinelClient::SentinelClient(ClientParts parts)
     : Client(std::move(parts)),
       master_options_(options_.server),
       sentinel_options_(options_.server),
-      waiting_(loop_, records_, [](unsigned) {}),
+      waiting_(loop_, [](unsigned) {}),
       retired_(loop_, options_.server),
       sentinels_(loop_, endpoints_of(options_)),
       tries_(

@@ -54,7 +54,6 @@ private:
 
     ServerOptions master_options_;
     ServerOptions sentinel_options_;
-    RecordPool records_;
     WaitingCalls waiting_;  // for the first master, or a takeover
     std::unique_ptr<Server> master_;
     RetiredServers retired_;

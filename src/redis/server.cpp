@@ -17,7 +17,7 @@ Server::Server(
       owner_(owner),
       breaker_(options.breaker_failures),
       lateness_(options.breaker_failures),
-      waiting_(loop, records_, [this](unsigned checks) { stats_.timeouts += checks; }),
+      waiting_(loop, [this](unsigned checks) { stats_.timeouts += checks; }),
       look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {

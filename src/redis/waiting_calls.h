@@ -12,11 +12,8 @@ namespace ratelimit::redis {
 class WaitingCalls {
 public:
     /// `overdue` is called with the number of requests of overdue calls, before they fail.
-    WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void(unsigned)> overdue)
-        : loop_(loop),
-          records_(records),
-          overdue_(std::move(overdue)),
-          alarm_(loop, [this] { fail_overdue(); })
+    WaitingCalls(EventLoop& loop, std::function<void(unsigned)> overdue)
+        : loop_(loop), overdue_(std::move(overdue)), alarm_(loop, [this] { fail_overdue(); })
     {
     }
 
@@ -79,7 +76,7 @@ private:
     }
 
     EventLoop& loop_;
-    RecordPool& records_;
+    RecordPool records_;
     std::function<void(unsigned)> overdue_;
     CallQueue queue_;
     Alarm alarm_;
