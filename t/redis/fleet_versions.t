@@ -2,8 +2,14 @@
 # further members in reports and overrides, overrides of new kinds, and other scripts (t/lib/Ratelimit/NextVersion.pm).
 # needs: gcc g++ make nlohmann-json3-dev
 
+use FindBin;
+use lib "$FindBin::Bin/../chaos";
+use Chaos::Clock;
+use Ratelimit::Backend;
 use Ratelimit::Fleet;
 use Ratelimit::NextVersion qw(build_next_version);
+use Ratelimit::Redis;
+use Ratelimit::StoredValues qw(load_values save_values stored_at);
 use Ratelimit::Test;
 use File::Copy qw(copy);
 use IO::Socket::INET;
@@ -179,8 +185,7 @@ subtest 'nodes=auto counts nodes of both' => sub {
 subtest 'a node is upgraded while it serves, and back: no override is ever not in force' => sub {
     my $other = member(zone => 'rate=40r/d', fleet => 'node=other', module => $next_module);
     # nginx passes no other variables on to the program that it starts.
-    my $node = member(redis => $other->{redis}, zone => 'rate=40r/d', fleet => 'node=edge', daemon => 1,
-        main => 'env ASAN_OPTIONS; env UBSAN_OPTIONS;');
+    my $node = member(redis => $other->{redis}, zone => 'rate=40r/d', fleet => 'node=edge', daemon => 1);
     override($other, 'kblock', { block => \1 });
     override($other, 'kslow', { slow => \1 });
     override($node, 'krate', { rate => '5r/d' });
@@ -203,6 +208,60 @@ subtest 'a node is upgraded while it serves, and back: no override is ever not i
     is $other->status('/?k=block'), 429, 'the first decision of the other node, which restarts as the older version';
     override($node, 'krate', { rate => '6r/d' });
     in_force($other, 'krate', 6);
+};
+
+# Nodes of a Redis whose clock shows this time, with a zone for each kind of value.
+sub nodes_at {
+    my ($time, $backend, %modules) = @_;
+    my $clock = Chaos::Clock->new;
+    $clock->step($time - time);
+    my $redis = Ratelimit::Redis->new(environment => $clock->environment);
+    my %zone = ((map { $_ => "algorithm=$_ rate=" . (/gcra|leaky/ ? '1r/d burst=19' : '20r/d') } @algorithms),
+        blocked => 'rate=2r/m block=2h', hashed => 'rate=20r/d hash_key', held => 'concurrency=3 hold=2h');
+    my $http = join '', map { "ratelimit_zone k\$arg_k zone=$_ $zone{$_};" } sort keys %zone;
+    my $server = join '', map {
+        "location /$_ { ratelimit zone=$_" . (/leaky/ ? ' nodelay;' : ';')
+            . ($_ eq 'held' ? " proxy_pass http://@{[ $backend->addr ]}; }" : ' try_files /index.html =404; }')
+    } sort keys %zone;
+    return map { member(redis => $redis, fleet => "node=$_", zone => 'rate=40r/d', server => $server, http => $http,
+        $modules{$_} ? (module => $modules{$_}) : ()) } sort keys %modules;
+}
+
+# With RATELIMIT_STORE=yes, which a release needs, this version stores such values before.
+subtest 'both read the values of each version in Redis, and count on' => sub {
+    my $backend = Ratelimit::Backend->new;
+    my @counted = (@algorithms, 'hashed');
+    if (($ENV{RATELIMIT_STORE} // '') eq 'yes') {
+        my ($node) = nodes_at(1_796_126_400, $backend, writer => undef);    # noon, so that no day ends soon
+        my $redis = $node->{redis};
+        passed(13, "/$_?k=stored", $node) for @counted;
+        passed(3, '/blocked?k=stored', $node);
+        my @held = $backend->hold($node, '/held?k=stored', '/held?k=stored');
+        override($node, 'krate', { rate => '5r/d', for => '2h', reason => 'of an earlier version' });
+        override($node, 'kblock', { block => \1 });
+        wait_until('a report', sub { $redis->cmd('HLEN', 'rl:{fleet}:nodes') == 1 });
+        save_values($redis, "t/redis/values/$version{this}.tsv");
+        $backend->finish;
+    }
+    my @files = glob 't/redis/values/*.tsv';
+    ok scalar @files, 'there are some';
+    for my $file (@files) {
+        my $later = 600;
+        my ($one, $other) = nodes_at(stored_at($file) + $later, $backend, one => undef, other => $next_module);
+        load_values($one->{redis}, $file, $later);
+        is passed(20, "/$_?k=stored", $one, $other), 7, "$file: $_" for @counted;
+        for my $node ($one, $other) {
+            my $blocked = $node->get('/blocked?k=stored');
+            is $blocked->status, 429, "$file: blocked";
+            cmp_ok abs($blocked->header('Retry-After') - 7200 + $later), '<', 60, 'for the rest of its time';
+            is json($node, 'zones/held/keys/kstored')->{remaining}, 1, "$file: the units of two requests are held";
+            in_force($node, 'krate', 5);
+            is kind($node, 'kblock'), 'block', "$file: the overrides are in force";
+        }
+        my ($listed) = grep { $_->{key} eq 'krate' } @{ overrides($one)->{overrides} };
+        is_deeply [@{$listed}{qw(key reason by)}], ['krate', 'of an earlier version', 'writer 127.0.0.1'];
+        wait_until('the node that stored them', sub { named('writer', json($_, 'fleet')->{nodes}) }) for $one, $other;
+    }
 };
 
 # The files that a process has mapped modules of any version from, also those that are replaced since.
@@ -261,8 +320,7 @@ subtest "a module's file is replaced by another version: an upgrade of nginx loa
     my $file = "$folder/ngx_http_ratelimit_module.so";
     my $replace = sub { copy($_[0], "$file.new") && rename("$file.new", $file) or die $! };
     $replace->(Ratelimit::Nginx::module());
-    my $node = member(zone => 'rate=3r/d', fleet => 'node=edge', module => $file, daemon => 1,
-        main => 'env ASAN_OPTIONS; env UBSAN_OPTIONS;');
+    my $node = member(zone => 'rate=3r/d', fleet => 'node=edge', module => $file, daemon => 1);
     is $node->status('/?k=a'), 200;
     $replace->($next_module);
     $node->reload(gone => 1);

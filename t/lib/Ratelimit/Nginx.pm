@@ -65,7 +65,7 @@ pid $folder/nginx.pid;
 daemon $daemon;
 master_process $master;
 worker_processes $workers;
-@{[$ENV{RATELIMIT_SANITIZED} ? 'env ASAN_OPTIONS;' : '']}  # for an upgraded nginx
+@{[$ENV{RATELIMIT_SANITIZED} ? 'env ASAN_OPTIONS; env UBSAN_OPTIONS;' : '']}  # for an upgraded nginx
 $main
 events { worker_connections $connections; $events }
 http {
