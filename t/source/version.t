@@ -25,5 +25,7 @@ for my $place (
 my $number = sub { my ($text) = @_; return sprintf '%04d%04d%04d', split /\./, $text };
 my @releases = read_file("$top/CHANGELOG.md") =~ /^## \[(\d+\.\d+\.\d+)\]/mg;
 is_deeply [grep { $number->($_) > $number->($version) } @releases], [], 'CHANGELOG.md has no later release';
+my ($first) = grep { /\S/ } reverse split /^## /m, read_file("$top/CHANGELOG.md");
+cmp_ok scalar(split /\n/, $first), '<=', 60, 'what the first one has is at most 60 lines';
 
 finish();
