@@ -164,7 +164,7 @@ std::vector<Happening> Happenings::latest() &&
     const auto end = merged_.begin() + static_cast<std::ptrdiff_t>(shown);
     std::partial_sort(
         merged_.begin(), end, merged_.end(),
-        [](const Happening& left, const Happening& right) { return left.at > right.at; });
+        [](const Happening& left, const Happening& right) { return end_of(left) > end_of(right); });
     merged_.resize(shown);
     return std::move(merged_);
 }

@@ -54,7 +54,7 @@ public:
     /// Puts some of the two days before `now_ms` together: all would take milliseconds. Call when
     /// all are added, until it returns false: there are no more.
     bool merge(std::size_t items, std::uint64_t now_ms);
-    /// Call once, when all are merged. The latest first, `most` at most.
+    /// Call once, when all are merged. The one that ended last first, `most` at most.
     std::vector<Happening> latest() &&;
 
 private:

@@ -15,6 +15,7 @@ const NIGHT = 13;  // changes
 
 const get = async (node, path) => (await fetch(`${NODES[node]}/ratelimit/${path}`)).json();
 const nodeRow = (page, name) => page.locator('#fleet-nodes tbody tr', { hasText: name });
+const happened = (page, what) => page.locator('#happened-list tbody tr', { hasText: what }).first();
 const cell = (row, column) => row.locator('td').nth(column).textContent({ timeout: 500 }).catch(() => '');
 
 // Reloads a node with another text in its nginx.conf.
@@ -25,6 +26,7 @@ function reload(node, former, text) {
 
 // A deploy that refuses much: the page knows its effect from the next minute on.
 test('did the deploy change it', async () => {
+    await until('a whole minute before it', async () => (await get(0, 'fleet')).history.passed.length > 1, 70);
     NODES.forEach((_, node) => reload(node, 'zone=per_ip rate=30r/m', 'zone=per_ip rate=3r/m'));
     const end = attack('198.51.100.9');
     try {
@@ -34,6 +36,9 @@ test('did the deploy change it', async () => {
                     /^Configuration loaded last at \d\d:\d\d:\d\d(?: to \d\d:\d\d:\d\d)? on edge-\d, edge-\d, edge-\d: refused ([\d.]+)\/s before, ([\d.]+)\/s after\.$/
                         .exec(await text(page, '#fleet-chart-loaded')), 150);
                 assert.ok(Number(afterwards) > Number(before), `${before} before, ${afterwards} after`);
+                const row = happened(page, 'Configuration loaded: changed per_ip (rate)');
+                assert.match(await cell(row, 1), /^edge-\d, edge-\d, edge-\d$/);
+                assert.equal(await cell(row, 3), `${afterwards}/s`);
             }, async page => (await text(page, '#fleet-chart-loaded')).replace(/:\d\d(?= )|[\d.]+\/s after/g, ''));
         }
     } finally {
@@ -80,7 +85,8 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             await until('requests without a decision', async () => {
                 await Promise.all([0, 1, 2].map(node => request(node, '/site/', `192.0.2.${node}`)));
                 during = new Date().toTimeString().slice(0, 5);
-                return /result="failed_open"\} [1-9]/.test(await (await fetch(`${NODES[0]}/ratelimit/metrics`)).text());
+                const away = await Promise.all([0, 1, 2].map(async node => !(await get(node, 'fleet')).fleet.connected));
+                return away.every(is => is) && /result="failed_open"\} [1-9]/.test(await (await fetch(`${NODES[0]}/ratelimit/metrics`)).text());
             }, 60);
         } finally {
             process.kill(REDIS, 'SIGCONT');
@@ -90,7 +96,11 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             const [, from, to] = await until('when requests passed without a decision', async () =>
                 / Requests passed without a decision from (\d\d:\d\d)\S* to (\d\d:\d\d)\S*\.$/.exec(await text(page, '#fleet-chart-text')), 90);
             assert.ok(from <= during && during <= to, `${from} to ${to}, ${during}`);
-        }, async page => (await text(page, '#fleet-chart-text')).match(/ Requests passed .*? from \d\d:\d\d/)?.[0] ?? '');
+            const row = happened(page, /Redis main did not answer/);
+            await until('when Redis was away', async () => /^edge-\d, edge-\d, edge-\d$/.test(await cell(row, 1)), 30)
+                .catch(async error => assert.fail(`${error.message}: ${(await texts(page, '#happened-list tbody tr')).join('; ')}`));
+        }, async page => [(await text(page, '#fleet-chart-text')).match(/ Requests passed .*? from \d\d:\d\d/)?.[0] ?? '',
+            await happened(page, /Redis main did not answer/).textContent()]);
     });
 
     test(`undo the night: ${size}`, async () => {

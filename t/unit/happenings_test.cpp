@@ -69,6 +69,8 @@ TEST(Happenings, outages_at_other_times_are_others_and_one_that_lasts_has_no_end
     two.report.outages = { { now_ms - 30 * minute, now_ms - 25 * minute, 1 },
                            { now_ms - 10 * minute, now_ms - 9 * minute, 1 } };
     const auto found = listed({ one, two });
+    two.report.loads = { { now_ms - 5 * minute, "" } };
+    EXPECT_EQ(listed({ one, two })[0].until, 0U) << "before what happened since";
     ASSERT_EQ(found.size(), 3U);
     EXPECT_EQ(found[0].at, now_ms - 20 * minute);
     EXPECT_EQ(found[0].until, 0U);

@@ -53,9 +53,11 @@ function folded(happened) {
     return rows;
 }
 
-// The overrides that this node saw lost are one of it.
+const endOf = ({ at, until }) => until === null ? Infinity : until ?? at;
+
+// The overrides that this node saw lost are one of it. The one that ended last comes first.
 const withLoss = (happened, { lost_at: at, overrides_lost: lost }) => [...happened.filter(({ what }) => what !== 'redis_lost'),
-    ...at ? [{ what: 'redis_lost', at, count: lost }] : []].sort((a, b) => b.at - a.at);
+    ...at ? [{ what: 'redis_lost', at, count: lost }] : []].sort((a, b) => endOf(b) - endOf(a) || b.at - a.at);
 
 class HappenedView {
     constructor() {
