@@ -56,7 +56,7 @@ std::string changed_settings(
         if (text.size() + zone.size() + changed.size() > room) {
             ++more;
         } else {
-            add(zone + " (" + changed + ")");
+            add(std::string(zone).append(" (").append(changed).append(")"));
         }
     }
     if (more > 0) {
