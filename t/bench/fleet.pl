@@ -40,7 +40,7 @@ sub text_of {
 sub set_overrides {
     my ($redis, $name) = @_;
     my $digest = $redis->cmd('SCRIPT', 'LOAD', text_of('fleet_change'));
-    my @all = fleet_keys(qw(changes overrides ends events state));
+    my @all = fleet_keys(qw(changes overrides ends events state journal));
     return send_calls($redis, $keys, sub {
         my $id = 'kall' . sprintf "\0$name%012d", $_[0];
         return ('EVALSHA', $digest, scalar @all, @all, 'set', $id,
@@ -135,11 +135,12 @@ sub sync_row {
     my $redis  = Ratelimit::Redis->new;
     set_overrides($redis, 'k');
     my $digest = $redis->cmd('SCRIPT', 'LOAD', text_of('fleet_sync'));
-    my @all    = fleet_keys(qw(alive nodes changes overrides ends events state));
+    my @all    = fleet_keys(qw(alive nodes changes overrides ends events state journal gone));
+    my ($state) = fleet_keys('state');
     my @states = map { report_like($report, $_) } 1 .. $nodes;
     my $sync   = sub {
         my ($count) = @_;
-        my $cursor = $redis->cmd('HGET', $all[-1], 'version');
+        my $cursor = $redis->cmd('HGET', $state, 'version');
         return send_calls($redis, $count, sub {
             my $node = $_[0] % $nodes;
             return ('EVALSHA', $digest, scalar @all, @all, sprintf('%032x', $node), $states[$node], $cursor, 1000);

@@ -57,7 +57,7 @@ subtest 'a slot of a cluster that is being moved stops no change, with none or a
     };
     $cluster->migrate_begin($slot, $to);
     $changes->('none');
-    $cluster->migrate_key("rl:{fleet}:$_") for qw(alive nodes changes overrides ends events state);
+    $cluster->migrate_key("rl:{fleet}:$_") for qw(alive nodes changes overrides ends events state journal gone);
     $changes->('all');
     $cluster->migrate_end($slot);
     $changes->('moved');
@@ -69,7 +69,7 @@ subtest 'a slot of a cluster that is being moved stops no change, with none or a
 subtest 'a cluster: all keys of the fleet are in one slot, and a failover keeps them' => sub {
     my @nodes = follows('topology cluster;' . join '', map { "server $_;" } $cluster->addrs);
     my $slot = $cluster->slot_of('rl:{fleet}:changes');
-    is $cluster->slot_of("rl:{fleet}:$_"), $slot, $_ for qw(alive nodes overrides ends events state);
+    is $cluster->slot_of("rl:{fleet}:$_"), $slot, $_ for qw(alive nodes overrides ends events state journal gone);
     $cluster->node_of_slot($slot)->wait_for_a_replica;
     $cluster->kill_master_of('rl:{fleet}:changes');
     is $_->status('/?k=a'), 429, 'as last known' for @nodes;
