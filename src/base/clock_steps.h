@@ -57,7 +57,7 @@ public:
         return catches_up_ && now - *catches_up_ < span;
     }
 
-    /// The time by the steady clock at which it shows `since_epoch`, as far as it was noted.
+    /// The steady clock's time when this clock shows `since_epoch`, by the steps that were noted.
     microseconds steady(microseconds since_epoch) const noexcept
     {
         return since_epoch - ahead_.value_or(microseconds{ 0 });

@@ -121,8 +121,8 @@ public:
     /// Call before add: the request refers to the report, until it calls release.
     static void hold(AheadReport& report) noexcept { ++report.users_; }
     void release(AheadReport& report) noexcept;
-    /// Units of such a request are returned, because it cost less than was added: before they are
-    /// counted, or behind that.
+    /// Returns units of such a request, which cost less than was added. Redis may have counted them
+    /// already.
     void give_back(AheadReport& report, std::int64_t units) noexcept;
 
     /// Sends what waits for an answer: another call of the key is sent next, which should find it

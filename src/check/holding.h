@@ -228,8 +228,8 @@ public:
     /// This server may know an earlier state: states again what has been stated within `hold`.
     void restate(std::uint32_t server) noexcept;
 
-    /// The process exits: from now on nothing is held. Sends that behind what was sent before,
-    /// since a Redis that stands still executes it all later. It is owed until it is answered.
+    /// The process exits: states that nothing is held, behind all earlier statements, since a Redis
+    /// that stands still executes them later. The statement is owed until it is answered.
     void close() noexcept;
 
 private:

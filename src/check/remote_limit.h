@@ -43,7 +43,7 @@ struct RemoteLimit : LimitCheck {
     /// Of a concurrency limit with a cost: where this worker states what it holds.
     Holdings* holdings = nullptr;
 
-    // Set by the reply, as is `now` if it has a value: the time at which Redis decided.
+    // Set by the reply, which also sets `now`, if that has a value, to the time of the decision.
     Verdict state;
     microseconds taken_at{ 0 };  // that time, also by Redis's clock, if it may be refunded
     Verdict without;  // if the request was counted and may be refunded: the state without it

@@ -128,8 +128,8 @@ bool blocks(const LimitConf& limit) noexcept
     return limit.zone->zone.policy.block.count() > 0;
 }
 
-/// Makes the sequences of each Redis: of its first limits in the location, as many as a sequence
-/// may have, of the next ones, and so on.
+/// Makes the sequences of each Redis. Each sequence has as many of its next limits in the location
+/// as a sequence may have.
 void add_sequences(LimitSet& set)
 {
     for (const LimitConf& first : set.limits) {

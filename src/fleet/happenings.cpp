@@ -17,7 +17,7 @@ using What = Happening::What;
 constexpr std::uint64_t us_in_ms = 1000;
 constexpr std::size_t most_of_one = 5;  // names of nodes
 
-/// How long after one node another one may follow, to be one happening with it.
+/// Two nodes are in one entry if it happened to the second at most this long after the first.
 constexpr std::uint64_t gap_of(What what) noexcept
 {
     return what == What::redis_away ? 60'000 : 600'000;

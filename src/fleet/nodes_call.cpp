@@ -117,7 +117,7 @@ std::vector<std::size_t> replaced(
 }
 
 /// Removes nodes that ended, and nodes that are away because another one took their place. Returns
-/// how many. One that ended counts as the one of its name whose place the next one took.
+/// how many. Of nodes with one name, the one that ended is the one that was replaced.
 std::size_t remove_gone(std::vector<FleetNode>& nodes)
 {
     std::map<std::string_view, std::vector<std::size_t>> names;

@@ -122,7 +122,7 @@ CalendarPeriod period_at(
         if (now < found.end) {
             return found;
         }
-        // Clocks were set back over midnight: it is the day before once more, but that has ended.
+        // Clocks were set back over midnight: the old date comes again, but its period has ended.
         found.date = next;
         found.begin = found.end;
     }

@@ -78,7 +78,7 @@ void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
         &block, &text);
 }
 
-/// Not of the first configuration, which changes nothing.
+/// Notes what a reload changed. The first configuration of a node changes nothing.
 void FleetMember::note_load(std::span<const ZoneSettings> settings)
 {
     std::vector<NodePast::ZoneSettings> zones;

@@ -115,8 +115,8 @@ public:
     /// It is answered, given up, or need not be said. No effect if it is not in the outbox.
     void settled(Owed& owed) noexcept;
 
-    /// Takes over what another one owes, whose client is closed. All is sent at once, as no check
-    /// waits behind it, and there is little time.
+    /// Takes over all messages of an outbox whose client is closed. They are sent at once: no check
+    /// waits behind them, and there is little time.
     void take(Outbox& other) noexcept;
 
     /// Shards have other servers.

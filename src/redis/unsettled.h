@@ -34,9 +34,9 @@ private:
     const std::size_t hash_;
 };
 
-/// The marked keys. Keys of equal hashes are taken for one. And the one rule for how long a process
-/// that leaves waits: as long as there are such keys, or Outbox owes something, and at the longest
-/// until a minute after it began to leave, or after the newest count began to differ.
+/// The marked keys. Keys of equal hashes are taken for one. A process that leaves waits as long as
+/// there are such keys, or Outbox owes something, but no longer than a minute after it began to
+/// leave, or after the newest count began to differ.
 class UnsettledKeys {
 public:
     explicit UnsettledKeys(EventLoop& loop)

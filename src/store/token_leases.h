@@ -44,9 +44,9 @@ public:
 
     /// Spends the tokens that the request costs, if that many are leased. If not, `worth_leasing`
     /// is the number of other requests of this key in about the last second, at most `most`; 0
-    /// while a renewal is under way. If it spends them, `worth_leasing` is what a renewal should
-    /// add; 0 until less than half of that number is left, or half of the lease's time is over. It
-    /// makes no more than `most` of what is left.
+    /// while a renewal is under way. If it spends them, `worth_leasing` is the number that a
+    /// renewal should add: 0 while more than half of the first number is left and half of the
+    /// lease's time is not over. With the rest of the lease it makes at most `most`.
     Answer spend(
         const KeyedRequest& request, const Policy& policy, std::int64_t most,
         microseconds now) noexcept;

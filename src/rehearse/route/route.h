@@ -50,8 +50,8 @@ public:
         compile_routes(server, scope, facts_, warnings);
     }
 
-    /// Values::begin comes before it, or another course of the request. `limit_reqs` decides on
-    /// the way.
+    /// Call Values::begin before, or another function of it that begins a course of the request.
+    /// `limit_reqs` decides on the way.
     Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
 
     /// Whether there can be questions about requests of the server that the log does not answer
