@@ -69,10 +69,9 @@ std::optional<What> what_of(char letter, const ChangeId& id) noexcept
 
 }  // namespace
 
-bool Happenings::Order::operator()(const Item& left, const Item& right) const noexcept
+bool Happenings::Order::operator()(const Happening& left, const Happening& right) const noexcept
 {
-    return std::tie(left.one.what, left.one.text, left.one.at)
-        < std::tie(right.one.what, right.one.text, right.one.at);
+    return std::tie(left.what, left.text, left.at) < std::tie(right.what, right.text, right.at);
 }
 
 void Happenings::add(const FleetNode& node)
@@ -81,22 +80,24 @@ void Happenings::add(const FleetNode& node)
     const std::uint64_t heard = node.heard_us / us_in_ms;
     const std::uint64_t uptime = report.uptime_us / us_in_ms;
     if (uptime < heard) {
-        added_.insert({ happening_of(What::started, heard - uptime, report.name), node.id });
+        added_.insert(happening_of(What::started, heard - uptime, report.name));
     }
     if (!node.live && heard != 0) {
         const What end = report.ended != 0 ? What::ended : What::away;
-        added_.insert({ happening_of(end, heard, report.name), node.id });
+        added_.insert(happening_of(end, heard, report.name));
     }
     for (const NodeReport::Load& load : report.loads) {
         Happening one = happening_of(What::loaded, load.at_ms, report.name);
         one.text = load.text;
-        added_.insert({ std::move(one), node.id });
+        added_.insert(std::move(one));
     }
     for (const NodeReport::Outage& outage : report.outages) {
         Happening one = happening_of(What::redis_away, outage.from_ms, report.name);
-        one.until = outage.to_ms;
+        // A node that is gone cannot say that its last one has ended.
+        const bool lasts = outage.to_ms == 0 && node.live;
+        one.until = lasts || outage.to_ms != 0 ? outage.to_ms : std::max(heard, outage.from_ms);
         one.times = outage.times;
-        added_.insert({ std::move(one), node.id });
+        added_.insert(std::move(one));
     }
 }
 
@@ -123,7 +124,7 @@ void Happenings::add_change(std::string_view member, std::uint64_t version)
     one.at = one.until = version / us_in_ms;
     one.zone = id->zone;
     one.key = id->key;
-    added_.insert({ std::move(one), {} });
+    added_.insert(std::move(one));
 }
 
 /// "e" if it ended, else "a"; its name, a zero byte and its id: lua/fleet_sync.lua.
@@ -133,8 +134,7 @@ void Happenings::add_gone(std::string_view member, std::uint64_t heard_us)
     if (end != std::string_view::npos && (member.front() == 'e' || member.front() == 'a')) {
         const What what = member.front() == 'e' ? What::ended : What::away;
         const std::string_view name = member.substr(1, std::min(end - 1, most_name));
-        added_.insert(
-            { happening_of(what, heard_us / us_in_ms, name), std::string(member.substr(end + 1)) });
+        added_.insert(happening_of(what, heard_us / us_in_ms, name));
     }
 }
 
@@ -142,16 +142,17 @@ bool Happenings::merge(std::size_t items, std::uint64_t now_ms)
 {
     for (std::size_t done = 0; done < items && !added_.empty(); ++done) {
         auto taken = added_.extract(added_.begin());
-        auto& [one, id] = taken.value();
+        Happening& one = taken.value();
         if ((one.until != 0 && one.until + kept_ms < now_ms) || one.at > now_ms + kept_ms) {
             continue;
         }
         const bool continues = !merged_.empty() && is_continued(merged_.back(), one);
+        std::string name = one.is_change() ? "" : one.nodes.names.front();
         // A node that loads twice does so two times.
-        if (continues && !(one.what == What::loaded && ids_.contains(id))) {
-            continue_with(merged_.back(), one, ids_.insert(std::move(id)).second);
+        if (continues && !(one.what == What::loaded && names_.contains(name))) {
+            continue_with(merged_.back(), one, names_.insert(std::move(name)).second);
         } else {
-            ids_ = { std::move(id) };
+            names_ = { std::move(name) };
             merged_.push_back(std::move(one));
         }
     }

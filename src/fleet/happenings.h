@@ -58,19 +58,14 @@ public:
     std::vector<Happening> latest() &&;
 
 private:
-    /// Of one node.
-    struct Item {
-        Happening one;
-        std::string id;
-    };
     /// What may be merged is side by side, in the order of time.
     struct Order {
-        bool operator()(const Item& left, const Item& right) const noexcept;
+        bool operator()(const Happening& left, const Happening& right) const noexcept;
     };
 
-    std::multiset<Item, Order> added_;
+    std::multiset<Happening, Order> added_;  // each of one node
     std::vector<Happening> merged_;
-    std::unordered_set<std::string> ids_;  // of the nodes of the last one in it
+    std::unordered_set<std::string> names_;  // of the nodes of the last one in it
 };
 
 }  // namespace ratelimit::fleet

@@ -89,7 +89,8 @@ redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);
 class NodesCall : public redis::Call {
 public:
     static constexpr std::int64_t most_nodes = 1000;
-    /// Of all reports. One of 60 zones has 15 to 19 kB with its history: so 200 to 260 such nodes are whole.
+    /// Of all reports. One of 60 zones has 15 to 19 kB with its history: so 200 to 260 such nodes
+    /// are whole.
     static constexpr std::int64_t most_bytes = 4'000'000;
     /// Members of each list of what happened, and their bytes: lua/fleet_nodes.lua.
     static constexpr std::int64_t most_past = 256;

@@ -39,7 +39,7 @@ Connection::Connection(
 void Connection::fire() noexcept
 {
     if (state_ == State::connecting) {
-        lose(TlsContext::timeout(pipeline_->tls()), Loss::silent);
+        lose(TlsContext::timeout(pipeline_ == nullptr ? nullptr : pipeline_->tls()), Loss::silent);
     } else {
         contained([this] { connect(); });
     }

@@ -79,6 +79,33 @@ TEST(Happenings, outages_at_other_times_are_others_and_one_that_lasts_has_no_end
     EXPECT_EQ(found[2].until, now_ms - 40 * minute);
 }
 
+TEST(Happenings, an_outage_of_a_node_that_is_gone_ended_when_it_was_heard_of_last)
+{
+    auto gone = node_of("gone");
+    gone.live = false;
+    gone.heard_us = (now_ms - 30 * minute) * 1000;
+    gone.report.outages = { { now_ms - 31 * minute, 0, 1 } };
+    auto live = node_of("live");
+    live.report.outages = { { now_ms - 31 * minute, now_ms - 30 * minute, 1 },
+                            { now_ms - 10 * minute, now_ms - 9 * minute, 1 } };
+    const auto found = listed({ gone, live });
+    ASSERT_EQ(found.size(), 3U) << "two outages, and that it is away";
+    EXPECT_EQ(found[0].until, now_ms - 9 * minute);
+    EXPECT_EQ(found[1].until, now_ms - 30 * minute);
+    EXPECT_EQ(found[2].until, now_ms - 30 * minute);
+}
+
+TEST(Happenings, a_node_that_starts_again_and_again_is_one_node)
+{
+    auto first = node_of("edge", 9 * minute);
+    auto second = node_of("edge", 5 * minute);
+    second.id = "another id";
+    const auto found = listed({ first, second, node_of("other", 7 * minute) });
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].nodes.count, 2U);
+    EXPECT_EQ(found[0].nodes.names, (std::vector<std::string>{ "edge", "other" }));
+}
+
 TEST(Happenings, reloads_that_changed_the_same_within_ten_minutes_of_each_other_are_one)
 {
     auto one = node_of("one");
