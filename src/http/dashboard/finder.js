@@ -3,7 +3,7 @@
 const ZONES_AT_A_TIME = 6;
 const MOST_ZONES = 256;
 
-// The least time between two searches of one key, and how many zones are asked a second.
+// The least time between two searches of one key, and the number of zones whose counts are read in a second.
 const SECONDS_BETWEEN_SEARCHES = 4;
 const ZONES_A_SECOND = 4;
 

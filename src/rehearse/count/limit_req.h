@@ -91,7 +91,7 @@ public:
     Result decide(const LimitReqPlan& plan, Values& values, std::int64_t now);
 
     /// The same of one course of a request (Values::begin_courses), by what the limits may have
-    /// counted: where that matters, the values are asked. Nothing is noted.
+    /// counted: where that matters, the values tell. Nothing is noted.
     Result follow(const LimitReqPlan& plan, Values& values, std::int64_t now);
     /// Counts the request after its last course.
     void count_followed(std::uint64_t courses, std::int64_t now);
