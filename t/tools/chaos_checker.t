@@ -92,6 +92,18 @@ subtest 'a request that passes within a block is found' => sub {
     is $found->([[1.5, 1.6]], @refused, ['PASSED', 1.9]), 0, 'Redis lost its data meanwhile';
     is $found->([], ['FAILED_OPEN', 0.5], @refused, ['PASSED', 1.9]), 0, 'what failed may have been counted: no block begins';
     is $found->([], ['FAILED_OPEN', -2.5], @refused, ['PASSED', 1.9]), 1, 'that was long ago';
+
+    # Zone blocked counts by windows of a second.
+    my $after = sub {
+        my (%step) = @_;
+        my @requests = map { failed($_->[1], zone => 'blocked', way => 'stay', status => $_->[0], source => 'redis',
+            received => $_->[1] + 0.01) } @refused, ['PASSED', 1.9];
+        return scalar grep { /^zone blocked: .* within a block/ }
+            @{ (judge_requests(\@requests, [{ name => 'clock step', %step, to => $step{from} }], sub { 0 }))[0] };
+    };
+    is $after->(from => -10, step => -8), 0, 'the clock had reached the time before its step back: no block begins for twice its counts';
+    is $after->(from => -10, step => 8), 1, 'a step ahead is long over';
+    is $after->(from => -14, step => -8), 1, 'so is an earlier step back';
 };
 
 subtest 'requests before and after a gap are judged separately' => sub {

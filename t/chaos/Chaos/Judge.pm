@@ -85,11 +85,14 @@ sub _undecided {
             . ', and ' . (@{ $bad{$_} } - 1) . ' more' } sort keys %bad;
 }
 
-# Seconds after a fault in which no refusal may begin a block: keys may count what no request used.
+# Seconds after a fault in which no refusal may begin a block: keys may count what no request used, or what is later than
+# the clock of Redis.
 sub _spared {
     my ($limit, $fault) = @_;
-    return 0 if !$fault->{cuts};
+    my $back = max(0, -($fault->{step} // 0));
+    return 0 if !$fault->{cuts} && !$back;
     my $counted = $limit->{algorithm} =~ /window/ ? 2 * $limit->{window} : ($limit->{burst} + 1) * $limit->{window} / $limit->{quota};
+    return $back + 2 * $counted if $back;
     return $counted + ($fault->{slack} // 0) + 2 * (connect_timeout() + timeout());
 }
 
