@@ -114,6 +114,13 @@ ngx_int_t load_fleet(ngx_cycle_t& cycle, const MainConf& conf) noexcept
     });
 }
 
+/// Where a warning about the configuration is seen: error_log, or if its level (by default error)
+/// leaves it out, the log of nginx's own warnings, such as the terminal of nginx -t.
+ngx_log_t* log_of_warnings(const ngx_cycle_t& cycle) noexcept
+{
+    return cycle.log->log_level >= NGX_LOG_WARN ? cycle.log : ngx_cycle->log;
+}
+
 /// Warns if nginx's timers are coarser than a time that a block of Redis has. Here, since
 /// timer_resolution may stand behind http {}.
 void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
@@ -133,7 +140,7 @@ void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
     }
     const ngx_str_t name = nginx::borrowed(least->name);
     ngx_log_error(
-        NGX_LOG_WARN, cycle.log, 0,
+        NGX_LOG_WARN, log_of_warnings(cycle), 0,
         "ratelimit: \"timer_resolution\" of %M ms is longer than the %M ms of redis \"%V\": its "
         "times end up to that much later",
         core->timer_resolution, time, &name);
@@ -152,7 +159,7 @@ ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
     }
     if (connections > cycle->connection_n / 2) {
         ngx_log_error(
-            NGX_LOG_WARN, cycle->log, 0,
+            NGX_LOG_WARN, log_of_warnings(*cycle), 0,
             "ratelimit: connections to Redis take %uz or more of the %ui worker_connections",
             connections, cycle->connection_n);
     }

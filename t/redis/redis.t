@@ -119,11 +119,13 @@ subtest 'nginx -t warns of a timer_resolution that is longer than a time of a re
         ['300ms', block('a', 'timeout 1s; connect_timeout 2s;') . block('b', 'timeout 50ms;'), '300 ms is longer than the 50 ms of redis "b"'],
         ['100ms', block('a', '')], ['1s', '']) {
         my ($resolution, $blocks, $warning) = @{$_};
-        my ($exit, @complaints) = conf_test(main => "timer_resolution $resolution;",
-            http => $blocks . ($blocks eq '' ? $zone =~ s/redis=a//r : $zone), server => 'location / { ratelimit zone=test; }');
-        is $exit, 0;
-        like "@complaints", defined $warning ? qr/\[warn\] ratelimit: "timer_resolution" of $warning: its times end up to that much later$/ : qr/^$/,
-            "$resolution: $blocks";
+        for my $level (qw(warn error)) {
+            my ($exit, @complaints) = conf_test(main => "timer_resolution $resolution;", level => $level,
+                http => $blocks . ($blocks eq '' ? $zone =~ s/redis=a//r : $zone), server => 'location / { ratelimit zone=test; }');
+            is $exit, 0;
+            like "@complaints", defined $warning ? qr/\[warn\] ratelimit: "timer_resolution" of $warning: its times end up to that much later$/ : qr/^$/,
+                "$resolution, error_log at $level: $blocks";
+        }
     }
 };
 

@@ -16,7 +16,8 @@ subtest 'nginx warns when Redis takes most of worker_connections' => sub {
         [16, 'server 127.0.0.1; topology cluster; connections 8;'],
     ) {
         my ($connections, $lines, $taken) = @{$_};
-        my ($exit, @complaints) = conf_test(connections => $connections, http => block($lines) . $zone, server => $limited);
+        my ($exit, @complaints) =
+            conf_test(connections => $connections, level => 'error', http => block($lines) . $zone, server => $limited);
         is $exit, 0;
         my $expected = defined $taken
             ? qr/\[warn\] ratelimit: connections to Redis take $taken or more of the $connections worker_connections$/
