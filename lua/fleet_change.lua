@@ -50,7 +50,7 @@ if set and whole(set) == set then
     sum = (sum + limit - set) % limit
 end
 
--- What happened is no condition of the change.
+-- The change is made even if the journal cannot be written.
 local function note(json)
     local letter = string.sub(ARGV[1], 1, 1)
     redis.pcall('ZADD', KEYS[6], text(version), letter .. #ARGV[2] .. ':' .. ARGV[2] .. json)
@@ -69,7 +69,7 @@ if ARGV[1] == 'free' then
 end
 
 if ARGV[1] == 'remove' then
-    -- Also what is left of it if another of its keys was deleted.
+    -- Removes the rest of it, too, if another of its keys was deleted.
     local text_found = redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('ZREM', KEYS[3], ARGV[2])
     if not set then

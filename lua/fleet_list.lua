@@ -39,7 +39,7 @@ for _ = 1, 5 do
         after = all and math.ceil(version) or math.floor(version)
         local is_wanted = all or id == of_zone or string.sub(id, 1, #of_key) == of_key
         local length = is_wanted and redis.call('HSTRLEN', KEYS[2], id) or 0
-        -- No node has what has no text, or a foreign score, which is no whole number.
+        -- Nodes pass over overrides without a text, and over scores that are no whole numbers.
         if after == version and length > 0 then
             found = found + 1
             reply[#reply + 1] = id

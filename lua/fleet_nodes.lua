@@ -16,7 +16,7 @@ local longest = 4096
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- What happened is no condition of the list of nodes.
+-- The list of nodes is returned even if this key is foreign.
 local function latest(key)
     local all = redis.pcall(
         'ZREVRANGEBYSCORE', key, string.format('%.0f', now + past),

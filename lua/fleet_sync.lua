@@ -82,7 +82,7 @@ if ARGV[2] ~= '' then
         redis.call('ZREM', KEYS[1], old[i])
         redis.call('HDEL', KEYS[2], old[i])
     end
-    -- What happened is no condition of anything else.
+    -- All else is done even if the journal is foreign.
     redis.pcall('ZADD', KEYS[8], 'NX', text(now), '')
     redis.pcall('ZADD', KEYS[9], 'NX', '-inf', '')
     if #old > 0 then
@@ -134,7 +134,7 @@ local from, to = text(cursor + 1), text(version)
 local set = redis.call('ZRANGEBYSCORE', KEYS[3], from, to, 'WITHSCORES', 'LIMIT', 0, most)
 local gone = redis.call('ZRANGEBYSCORE', KEYS[6], from, to, 'WITHSCORES', 'LIMIT', 0, most)
 
--- What no node wrote may be of any size; a node passes over what it cannot read.
+-- A text that no node wrote may have any size; nodes pass over it.
 local function text_of(id)
     local length = redis.call('HSTRLEN', KEYS[4], id)
     return length > longest and '{}' or redis.call('HGET', KEYS[4], id) or ''

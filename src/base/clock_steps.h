@@ -50,8 +50,8 @@ public:
     }
 
     /// Whether it was set back by more than clocks drift apart, and less than `span` has passed
-    /// since it showed again what it had shown before; a day after the step at the latest it counts
-    /// as if it did. A reading notices a step, so the step may be older.
+    /// since it caught up with its earlier time, which counts as done a day after the step at the
+    /// latest. A reading notices a step, so the step may be older.
     bool set_back_within(microseconds span, microseconds now) const noexcept
     {
         return catches_up_ && now - *catches_up_ < span;
@@ -76,7 +76,7 @@ private:
     // Of the steady clock; empty: not known.
     std::optional<microseconds> ahead_;
     std::optional<microseconds> others_ahead_;  // while that is not known: of the one before
-    std::optional<microseconds> catches_up_;    // when it shows again what it had shown before
+    std::optional<microseconds> catches_up_;    // when it has caught up with its earlier time
 };
 
 }  // namespace ratelimit

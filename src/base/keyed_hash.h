@@ -7,13 +7,13 @@
 
 namespace ratelimit {
 
-/// What only this node knows: without it, a client cannot choose keys whose hashes are equal.
+/// A secret of this node, so that clients cannot choose keys with equal hashes.
 struct HashSecret {
     std::uint64_t first = 0;
     std::uint64_t second = 0;
 };
 
-/// Of random numbers of the system. Throws if there are none.
+/// Made of the system's random numbers. Throws if there are none.
 HashSecret random_secret();
 
 /// SipHash-1-3 of texts: J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF". In the
@@ -41,7 +41,7 @@ public:
         add(length | word);
     }
 
-    /// Of what was added. Call once.
+    /// The hash of all that was added. Call once.
     std::uint64_t finish() noexcept
     {
         v2_ ^= 0xFF;

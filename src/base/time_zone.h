@@ -15,7 +15,7 @@ struct TimeZone {
     };
 
     std::string name;
-    /// By time, at least one. The first is also the offset of all times before it.
+    /// In the order of time, at least one. The first also holds for all earlier times.
     std::vector<Change> changes;
 };
 

@@ -61,7 +61,7 @@ private:
     void on_failure(redis::Fate fate) noexcept override;
     /// No caller waits for the reply, so a late one is as good.
     void on_timeout(redis::PendingCall& reply) noexcept override { reply.goes_to(*this); }
-    /// None fails with it.
+    /// No request waits for it.
     unsigned request_count() const noexcept override { return 0; }
 
     static constexpr milliseconds urgent_after{ 10'000 };  // it never lapses
@@ -85,9 +85,8 @@ private:
     milliseconds began_{ 0 };  // of the event loop
 };
 
-/// The units that this worker has let in ahead of Redis, by key, of the keys of one client, until
-/// Redis has answered that it has counted them. A timeout, an error or a lost connection frees
-/// none.
+/// The units that this worker has let in ahead of Redis and that Redis has not answered yet, by
+/// key, for the keys of one client. A timeout, an error or a lost connection frees none.
 ///
 /// Units are reported at once if no report of the key is under way. Otherwise they wait for its
 /// answer, and then for up to 10 ms unless they are half of n: so a key that is never without
@@ -125,15 +124,15 @@ public:
     /// already.
     void give_back(AheadReport& report, std::int64_t units) noexcept;
 
-    /// Sends what waits for an answer: another call of the key is sent next, which should find it
+    /// Sends the waiting units of the key before another call of the key, which should find them
     /// counted.
     void send_waiting(std::string_view redis_key) noexcept;
 
     /// Whether no units are without an answer.
     bool idle() const noexcept { return keys_.size() == 0; }
 
-    /// The process exits. Call before the client is closed: what was written then is taken for
-    /// executed, and all else is in the client's outbox.
+    /// The process exits. Call before the client is closed: reports that were written are taken for
+    /// executed, and all others are in the client's outbox.
     void close() noexcept;
 
     /// The most reports, which bounds the memory.

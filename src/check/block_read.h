@@ -7,7 +7,7 @@
 
 namespace ratelimit {
 
-/// What the record of a key says (lua/block.lua).
+/// The record of a key's block (lua/block.lua).
 struct BlockState {
     microseconds left{ 0 };  // of the block; 0: the key is not blocked
     bool spared = false;     // no refusal begins a block now

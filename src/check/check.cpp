@@ -80,7 +80,7 @@ void Check::part_ended(Part& part) noexcept
     end_if_done();
 }
 
-/// No block begins because of what Redis may have counted without a reply.
+/// No block begins because of units that Redis may have counted without a reply.
 void Check::end_if_done() noexcept
 {
     if (pending_ != 0) {

@@ -61,9 +61,9 @@ public:
         }
     }
 
-    /// The request is refused. Refunds what the shards counted that admitted it, and sets the
-    /// states of their limits accordingly; later what the shards counted whose replies are late.
-    /// `now`: by this node's clock. False: there was nothing to refund.
+    /// The request is refused. Refunds the units of the shards that admitted it, and sets the
+    /// states of their limits accordingly; those of late replies are refunded later. `now`: by this
+    /// node's clock. False: there was nothing to refund.
     bool refund(microseconds now) noexcept;
 
     /// A request that passed has ended, and really cost this much in a limit without a reply:

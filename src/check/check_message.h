@@ -23,9 +23,9 @@ public:
         /// How many requests wait for the next message that are overdue. They fail with this one if
         /// it times out.
         virtual unsigned overdue() const noexcept = 0;
-        /// No request waits for the message any longer. Those of `again` are the first ones of the
-        /// next message, which is sent before the message notifies those of `ended`: that may take
-        /// time and send other checks.
+        /// No request waits for the message any longer. The parts in `again` come first in the next
+        /// message, which is sent before the parts in `ended` are notified: that may take time and
+        /// send other checks.
         virtual void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept = 0;
 
     protected:
@@ -47,11 +47,11 @@ public:
     bool used() const noexcept { return runs_.requests() > 0; }
     /// False: it was not sent.
     bool send() noexcept;
-    /// Those that wait for the reply.
+    /// The requests that wait for the reply.
     const PartList& requests() const noexcept { return requests_; }
     /// The request fails, and does not wait for the reply any longer.
     void leave(ShardPart& request);
-    /// Those that have left.
+    /// The requests that have left.
     LeftRequests& left() noexcept { return left_; }
     /// The queue is destroyed: nothing becomes of the message.
     void drop() noexcept;

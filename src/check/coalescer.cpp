@@ -24,7 +24,7 @@ try {
     if (found == nullptr) {
         return queues_.add(hash, client_, node_time_, queues_).begin(part);
     }
-    // With an open breaker, a call in flight was sent before that: no check waits for it.
+    // A call in flight was sent before the breaker opened: no check waits for it.
     if (client_.refuses(part.limits.front()->shard)) {
         return false;
     }

@@ -72,7 +72,7 @@ void Holding::begin(bool takes) noexcept
 void Holding::begin_sending() noexcept
 {
     if (all_.closed_) {
-        written_ = false;  // what is in flight besides does not matter
+        written_ = false;  // other messages in flight do not matter
     } else {
         begin(false);
     }
@@ -146,7 +146,7 @@ void Holding::message_ended(bool timed_out) noexcept
     }
     List<Waiter> waiters;
     waiters.take_all(waiters_);
-    enter();  // what they send may make the worker forget another holding
+    enter();  // their messages may make the worker forget another holding
     while (!waiters.empty()) {
         waiters.pop_front().proceed(timed_out);
     }

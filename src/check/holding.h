@@ -21,11 +21,11 @@ inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::
 
 /// What the requests of this worker hold of one key with concurrency=, and what Redis knows of it.
 ///
-/// Redis is not sent changes but statements (lua/concurrency.lua). Each check of the key is one,
-/// and if Redis may know something else than what is held, another one is sent until it is
-/// answered. The messages that are in flight together are parts of one statement. It is complete
-/// when all of them have ended; only then the next one begins, so that a statement never overlaps
-/// with an earlier one whose grants are not known.
+/// Redis is not sent changes but statements (lua/concurrency.lua). Each check of the key is one. If
+/// Redis may know another number than is held, a statement is repeated until it is answered. The
+/// messages that are in flight together are parts of one statement. It is complete when all of them
+/// have ended; only then the next one begins, so that a statement never overlaps with an earlier
+/// one whose grants are not known.
 class Holding final : private redis::Owed, private StatementSource, public Link<Holding> {
 public:
     /// Waits for the end of the statement in flight.
@@ -38,7 +38,7 @@ public:
         ~Waiter() = default;
     };
 
-    /// What a message took, by its reply.
+    /// The units that a message took, by its reply.
     struct Answer {
         bool ignored = false;    // it was late, or not the latest: it took nothing
         std::int64_t units = 0;  // that it took
@@ -46,7 +46,7 @@ public:
         microseconds server_time{ 0 };
     };
 
-    /// What Redis may have executed of a message that failed. A check asks for units.
+    /// The parts of a failed message that Redis may have executed. A check asks for units.
     enum class Executed : std::uint8_t { nothing, statement, check };
 
     explicit Holding(Holdings& all) noexcept : all_(all) {}
@@ -101,7 +101,7 @@ private:
     bool on_answer(redis::ReplyPart part) noexcept override;
     void on_failure(redis::Fate fate) noexcept override;
 
-    /// What of the statement in flight, and of the keys of which none is, may be true:
+    /// The legal states of a key:
     ///
     ///   state     messages in flight   held_   known_                    it is in
     ///   unused    0                    0       -                         no list
@@ -116,9 +116,9 @@ private:
         idle,    // to be forgotten
         stated,  // to be renewed
         open,    // other messages can become parts of the statement
-        ending,  // a message of it has ended
+        ending,  // one of its messages has ended
         owed,    // it is to be stated again: Redis may know something else, or not for long
-        freed,   // the same, when nothing was held of which Redis may count something
+        freed,   // the same, but nothing is held and Redis may count units
     };
     static constexpr std::size_t states = 7;
     /// How a statement has ended, as far as it has; a later one outweighs the ones before it.
@@ -147,7 +147,7 @@ private:
 
     State state_ = State::unused;
     std::int64_t held_ = 0;
-    /// What Redis knows. Empty: not certain, a statement is needed.
+    /// The units that Redis knows. Empty: not certain, a statement is needed.
     std::optional<std::int64_t> known_ = 0;
     bool may_count_ = false;  // whether Redis may count units, by what this worker has sent
     std::int64_t place_ = -1;
@@ -225,7 +225,7 @@ public:
         return table_.size() > numbers_[static_cast<std::size_t>(Holding::State::idle)];
     }
 
-    /// This server may know an earlier state: states again what has been stated within `hold`.
+    /// This server may have an earlier state: repeats the statements of the last `hold`.
     void restate(std::uint32_t server) noexcept;
 
     /// The process exits: states that nothing is held, behind all earlier statements, since a Redis
@@ -248,8 +248,8 @@ private:
     void forget_one() noexcept;
     void forget(Holding& holding) noexcept;
 
-    /// A further key makes the worker forget one of which Redis counts nothing. It is not accepted
-    /// while this number of keys wait to be freed.
+    /// One more key makes the worker forget a key without units in Redis. It is refused while this
+    /// many keys wait to be freed.
     static constexpr std::size_t most_keys = 65'536;
     static constexpr int most_sent = 500;  // at once
     static constexpr int timers_per_hold = 32;
@@ -272,7 +272,7 @@ private:
     std::int64_t highest_number_ = 0;
 };
 
-/// Whatever Redis knew of this holder does not count any longer.
+/// All units of this holder in Redis have expired.
 inline bool Holding::is_over(milliseconds now) const noexcept
 {
     return held_ == 0

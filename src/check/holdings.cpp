@@ -104,7 +104,7 @@ void Holdings::forget_idle(milliseconds now) noexcept
     }
 }
 
-/// If there are too many, forgets a holding that holds nothing, and of which Redis counts nothing.
+/// If there are too many, forgets a holding without units here and in Redis.
 void Holdings::forget_one() noexcept
 {
     if (table_.size() <= most_keys) {
@@ -124,8 +124,8 @@ void Holdings::forget_one() noexcept
     }
 }
 
-/// Renews what is due. The timer fires more often than that: after a stop of this process it is
-/// extended by up to its delay (DueTime), which must not take the time until the units are free.
+/// Renews the statements that are due. The timer fires more often: after a stop of this process it
+/// is extended by up to its delay (DueTime), which must end before the units are free.
 void Holdings::fire() noexcept
 {
     const milliseconds at = now();

@@ -12,8 +12,8 @@ namespace ratelimit {
 /// arrive meanwhile wait for the next. The queue lasts as long as there is a message.
 ///
 /// A message with a concurrency limit is one of that key's Holding. It waits while the holding has
-/// a statement in flight that it cannot be a part of, and is not sent again as it is: what it
-/// states has changed then.
+/// a statement in flight that it cannot join. It is not sent again unchanged: the units have
+/// changed then.
 class KeyQueue final : private CheckMessage::Queue, private Holding::Waiter {
 public:
     /// It is in this table, and removes itself.

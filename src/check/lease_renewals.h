@@ -26,8 +26,7 @@ struct LeasedKey {
 };
 
 /// A check that belongs to no request: all that Redis grants are tokens of a lease. It is not sent
-/// again if its connection is lost: what Redis counted then stays counted, and lapses. In an
-/// EntryTable.
+/// again if its connection is lost: tokens that Redis counted then lapse. In an EntryTable.
 class LeaseRenewal final : public redis::Call {
 public:
     explicit LeaseRenewal(LeaseRenewals& all) noexcept : all_(all) {}
@@ -48,7 +47,7 @@ private:
         reply.goes_to(*this);
         tell_owner({});
     }
-    /// None fails with it.
+    /// No request waits for it.
     unsigned request_count() const noexcept override { return 0; }
 
     void tell_owner(const RunReply& answer) const noexcept

@@ -34,7 +34,7 @@ void LeftRequests::add(
     for (const RemoteLimit* limit : part.limits) {
         keys_ += limit->key;
     }
-    receipts_.reserve(limits.size());  // what follows does not throw
+    receipts_.reserve(limits.size());  // nothing below throws
     std::string_view keys = keys_;
     for (std::size_t i = 0; i < limits.size(); ++i) {
         Receipt& receipt = receipts_.emplace_back(part.limits[i]->receipt());
@@ -132,7 +132,7 @@ void LeftRequests::lost(bool maybe_executed) noexcept
     unsettled_.clear();
 }
 
-/// Calls `visit` with each run and limit, what Redis counted there, and what was changed since.
+/// Calls `visit` with each run and limit, the units that Redis counted, and those changed since.
 template <class Visit>
 void LeftRequests::each_count(Visit&& visit)
 {
@@ -159,7 +159,7 @@ void LeftRequests::refund_refused() noexcept
     });
 }
 
-/// Of the requests of a run, those are settled that Redis may have counted.
+/// Settles the requests of each run that Redis may have counted.
 void LeftRequests::settle_passed() noexcept
 {
     for (const auto [run, i, cost] : costs_) {

@@ -14,11 +14,11 @@
 
 namespace ratelimit {
 
-/// The requests that left a message before its reply. When the reply is there, what Redis counted
-/// for those that were refused is refunded, and the real cost of those that passed is settled.
+/// The requests that left a message before its reply. When the reply is there, the costs of refused
+/// ones are refunded, and the real costs of passed ones are settled.
 class LeftRequests {
 public:
-    /// Of the message. `replies`: by run and limit.
+    /// Both of the message. `replies`: by run and limit.
     LeftRequests(const Runs& runs, const std::vector<KeyReply>& replies) noexcept
         : runs_(runs), replies_(replies)
     {

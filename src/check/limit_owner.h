@@ -9,8 +9,8 @@
 
 namespace ratelimit {
 
-/// Whose limit it is: counts blocks, and keeps what Redis answers of its keys in the memory of this
-/// node. Must outlive the client's calls.
+/// The owner of a limit: counts blocks, and keeps Redis's answers about its keys in the memory of
+/// this node. Must outlive the client's calls.
 class LimitOwner {
 public:
     virtual void block_began() const noexcept {}

@@ -11,7 +11,7 @@
 
 namespace ratelimit {
 
-/// What a holder states of a key with concurrency= (lua/concurrency.lua).
+/// A holder's statement about a key with concurrency= (lua/concurrency.lua).
 struct Statement {
     std::int64_t holder = 0;  // 0: none
     std::int64_t number = 0;
@@ -22,7 +22,7 @@ struct Statement {
 
 class StatementSource {
 public:
-    /// What the message states that is written now.
+    /// The statement of the message that is written now.
     virtual Statement statement() const noexcept = 0;
 
 protected:
@@ -71,7 +71,7 @@ constexpr std::size_t answer_numbers(Algorithm algorithm, bool blocks) noexcept
         : counts_at_one_time(algorithm) ? 2
                                         : whole_answer;
 }
-/// Of the script of a sequence of one limit.
+/// For the script of a sequence of one limit.
 constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = false) noexcept
 {
     return { .keys = blocks ? 2U : 1U,
@@ -81,7 +81,7 @@ constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = fa
              .numbers_once = true,
              .own_numbers = counts_at_one_time(algorithm) ? numbers_of_holder : 0 };
 }
-/// Of charge_script and report_script.
+/// For charge_script and report_script.
 inline constexpr redis::BatchFormat charge_format{ .keys = 1,
                                                    .numbers = numbers_of_limit,
                                                    .reply_bytes = whole_answer * sizeof(double),

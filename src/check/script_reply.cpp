@@ -95,7 +95,7 @@ std::int64_t whole(double number) noexcept
     return static_cast<std::int64_t>(number);
 }
 
-/// What follows from a debt in 1/quota us (lua/gcra.lua), as lua/gcra.lua computes it.
+/// The numbers that lua/gcra.lua computes from a debt in 1/quota us.
 struct DebtNumbers {
     std::int64_t remaining;
     std::int64_t reset;

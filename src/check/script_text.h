@@ -33,7 +33,7 @@ std::string single_script(Algorithm algorithm, bool blocks = false);
 /// do repetitions: equal sets give equal texts.
 std::string several_script(std::span<const Algorithm> algorithms);
 
-/// As several_script, but read-only: replies with what the decision would be.
+/// As several_script, but read-only: replies with the decision as it would be.
 std::string peek_script(std::span<const Algorithm> algorithms);
 
 /// Counts the cost of each request even if it exceeds the limit (lua/sequence.lua, with the charge
@@ -41,11 +41,11 @@ std::string peek_script(std::span<const Algorithm> algorithms);
 /// has no reset before.
 std::string charge_script(Algorithm algorithm);
 
-/// As charge_script, for what passed ahead of Redis: the replies have the reset before, and `retry`
-/// is how many of the units are beyond the limit.
+/// As charge_script, for units that passed ahead of Redis: the replies have the reset before, and
+/// `retry` is how many of the units are beyond the limit.
 std::string report_script(Algorithm algorithm);
 
-/// States what a holder holds of concurrency limits: checks of cost 0.
+/// States a holder's units of concurrency limits: checks of cost 0.
 std::string statement_script();
 
 /// Begins and lifts blocks of keys (lua/block.lua).

@@ -41,9 +41,9 @@ public:
         pool().give_back(*this);
     }
 
-    /// `ago`: how long ago the wrong count began. `lifts`: when the refund has ended, however it
-    /// did, a block that began because of it is lifted. Not earlier: a check that Redis executes
-    /// between the two may be refused by what is refunded.
+    /// `ago`: how long ago the wrong count began. `lifts`: when the refund has ended in any way, a
+    /// block that began because of its units is lifted. Not earlier: a check between the two may be
+    /// refused by these units.
     void begin(
         redis::Client& client, const Receipt& receipt, const What& what, microseconds now,
         redis::milliseconds ago, bool lifts)
@@ -76,10 +76,10 @@ private:
         tried,  // it is sent, or waits to be sent
         late,   // it was given up, because no reply came in time; a late one may be an error
     };
-    /// Which blocks are lifted behind a refund: those of refusals since then.
+    /// Blocks of refusals since this time are lifted after a refund.
     enum class Lifts : std::uint8_t {
         nothing,
-        since_taken,  // what is refunded was counted
+        since_taken,  // the units were counted
         since_tried,  // the refund was tried first
     };
 
@@ -110,8 +110,8 @@ private:
         return over;
     }
     void begin_sending() noexcept override { count_waiting(false); }
-    /// Counts those that wait. What undoes the settlements that find no room has room of its own.
-    /// False: too many wait.
+    /// Counts those that wait. The statements that replace settlements without room have room of
+    /// their own. False: too many wait.
     bool count_waiting(bool choice) noexcept
     {
         static constexpr std::size_t most = 20'000;

@@ -6,15 +6,16 @@
 
 namespace ratelimit {
 
-// What happens in Redis to a cost after it was counted. The calls of one turn share commands as
-// checks do. No caller waits for a reply, and the receipt is copied. A call that Redis surely did
-// not execute is tried again for ten seconds: it could not be written, or the error says so. One
-// that Redis may have executed is not. What is given up is counted (Client::count_failed). `now`:
-// by this node's clock. `ago`: how long ago the wrong count began; an exiting worker waits until a
-// minute after that.
+// Changes to a cost after Redis counted it. The calls of one turn share commands as checks do. No
+// caller waits for a reply, and the receipt is copied. A call that Redis surely did not execute is
+// tried again for ten seconds: it could not be written, or the error says so. One that Redis may
+// have executed is not. Calls that are given up are counted (Client::count_failed). `now`: by this
+// node's clock. `ago`: how long ago the wrong count began; an exiting worker waits until a minute
+// after that.
 //
-// No block begins because of what stays counted that no request used: the key is spared for as long
-// as it counts (Policy::counted_at_most). That is a state, so it is stated until Redis answers.
+// No block begins because of units that stay counted although no request used them: the key is
+// spared for as long as they count (Policy::counted_at_most). That is a state, so it is stated
+// until Redis answers.
 
 /// Subtracts what a check counted. If that is given up, the key is spared.
 void refund(
@@ -42,7 +43,7 @@ void charge(
     redis::Client& client, const Receipt& receipt, std::int64_t cost, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
-/// Changes what a check counted to `cost`, which is a settled_cost.
+/// Changes the units of a check to `cost`, which is a settled_cost.
 void settle(
     redis::Client& client, const Receipt& receipt, const Refund& counted, std::int64_t cost,
     microseconds now, redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;

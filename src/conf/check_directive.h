@@ -11,8 +11,8 @@ char* check_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexce
 /// merged. False, after one line in the log: another directive answers in the location.
 bool merge_check(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept;
 
-/// After the limits are merged: whether those of a location with ratelimit_check can be checked for
-/// others. Logs one line otherwise.
+/// Call after the limits are merged. False: a limit of the location cannot be used with
+/// ratelimit_check, and one line is logged.
 bool can_check(ngx_conf_t* cf, const LocationConf& conf) noexcept;
 
 }  // namespace ratelimit

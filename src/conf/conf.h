@@ -53,7 +53,7 @@ struct ZoneConf {
 
     bool variable_rate() const noexcept { return zone.policy.rate.quota == 0; }
 
-    /// What this worker's requests hold, of a zone with concurrency=.
+    /// The units that this worker's requests hold, in a zone with concurrency=.
     HeldRequests& holds();
     /// The same, in Redis.
     Holdings& holdings();
@@ -135,7 +135,7 @@ enum CheckMode : ngx_uint_t { check_none, check_counts, check_peeks };
 
 enum Phase : ngx_uint_t { phase_access, phase_preaccess };
 
-/// What nginx calls for directives, and what this room does not know.
+/// Functions of higher rooms that directives give to nginx.
 struct Handlers {
     ngx_http_handler_pt api = nullptr;         // the content of locations with ratelimit_api
     ngx_http_handler_pt check = nullptr;       // and with ratelimit_check

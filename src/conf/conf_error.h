@@ -12,7 +12,7 @@
 
 namespace ratelimit {
 
-/// What a directive returns when its line has been logged.
+/// The return value of a directive whose line has been logged.
 inline char* failed() noexcept
 {
     return static_cast<char*>(NGX_CONF_ERROR);

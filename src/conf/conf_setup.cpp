@@ -143,7 +143,7 @@ char* set_up_fleet(ngx_conf_t* cf, MainConf& main)
     return NGX_CONF_OK;
 }
 
-/// Makes what looks up names of servers.
+/// Makes the resolvers for names of servers.
 bool make_resolvers(ngx_conf_t* cf, MainConf& main)
 {
     const auto* core = static_cast<const ngx_http_core_loc_conf_t*>(

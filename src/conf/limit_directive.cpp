@@ -35,7 +35,7 @@ bool counts_bytes(std::string_view cost) noexcept
     return std::find(byte_counts.begin(), byte_counts.end(), cost) != byte_counts.end();
 }
 
-/// Compiles what has variables: cost=, charge= and reserve=.
+/// Compiles cost=, charge= and reserve= if they have variables.
 char* compile_values(ngx_conf_t* cf, LimitConf& limit)
 {
     const auto value = [&](const std::string& text, ngx_http_complex_value_t& out) -> char* {

@@ -10,7 +10,7 @@ char* usage_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexce
 /// Whether a text has a variable of a ratelimit_usage, which is empty until the response has ended.
 bool reads_usage(const MainConf& main, std::string_view text) noexcept;
 
-/// What was expected in its place.
+/// The expected text in an error about another parameter than charge=.
 inline constexpr std::string_view known_with_response =
     "no variable of \"ratelimit_usage\", which only charge= can have";
 

@@ -29,7 +29,7 @@ Duration elapsed(std::int64_t since, Duration now) noexcept
     return Duration{ static_cast<std::int64_t>(difference) };
 }
 
-/// What Redis has more than this node, modulo 2^64 and 2^52.
+/// Redis's overrides less this node's: their number modulo 2^64, their sum modulo 2^52.
 OverrideDigest difference(const OverrideDigest& redis, const OverrideDigest& own) noexcept
 {
     constexpr std::uint64_t modulus = OverrideDigest::modulus;
@@ -44,8 +44,8 @@ void apply_change(
         listener.freed(id->zone, id->key);
         return;
     }
-    // What has an id that only a later version knows is kept in a zone without a name, where no
-    // request finds it: the digest counts it as Redis does, so nothing has to be read again.
+    // A change whose id only a later version knows is kept in a zone without a name, where no
+    // request finds it: so the digest agrees with Redis's, and nothing is read again.
     const std::string_view key = id ? id->key : change.id;
     if (!id && (key.empty() || key.size() > OverrideTable::key_limit)) {
         return;

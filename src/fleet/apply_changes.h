@@ -9,7 +9,7 @@
 
 namespace ratelimit::fleet {
 
-/// Gets what changes of the fleet mean for this node's other memory.
+/// Is notified of changes of the fleet that concern this node's other memory.
 class ChangeListener {
 public:
     virtual ~ChangeListener() = default;
@@ -21,7 +21,7 @@ public:
     virtual void lost(std::uint64_t /*count*/) noexcept {}
 };
 
-/// What a call of a node knew when it was sent.
+/// The node's state when a call was sent.
 struct Known {
     std::uint64_t storage = 0;  // FleetMemory::follow
     std::uint64_t cursor = 0;

@@ -40,10 +40,10 @@ struct FleetKeys {
 inline constexpr std::size_t longest_key = 128;
 
 /// The most memory of a reply with overrides: two thousand changes, with ids and texts of 4096
-/// bytes each, since Redis may hold what no node wrote (lua/fleet_sync.lua).
+/// bytes each, since Redis may hold texts that no node wrote (lua/fleet_sync.lua).
 inline constexpr std::size_t longest_page = std::size_t{ 32 } * 1024 * 1024;
 
-/// What a change is about.
+/// The subject of a change.
 struct ChangeId {
     enum class Kind : char {
         zone_override = 'z',

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t most_limits = 8;  // of one zone
 
-/// What most nodes have, by the names of the nodes that have it; `end`: there is no such thing.
+/// The value of most nodes; `end`: there is none. `ByValue`: the names of the nodes with each
+/// value.
 template <class ByValue>
 auto majority(const ByValue& by_value)
 {
@@ -32,7 +33,7 @@ auto majority(const ByValue& by_value)
     return with_most == 1 ? most : by_value.end();
 }
 
-/// The names of nodes that have not what most have; of all nodes if there is no such thing.
+/// The names of the nodes with another value than most; of all nodes if most have none in common.
 template <class ByValue>
 auto minority(const ByValue& by_value)
 {
@@ -158,7 +159,7 @@ NamedNodes ZoneSums::named(Names names)
     return nodes;
 }
 
-/// Which settings of a zone differ. A node of a version that does not say so is left out.
+/// The settings of a zone that differ. Nodes of versions that do not report them are left out.
 std::vector<FleetZone::Difference> ZoneSums::differences_of(std::span<const Of> all)
 {
     std::vector<FleetZone::Difference> differences;

@@ -37,7 +37,7 @@ Happening happening_of(What what, std::uint64_t at, std::string_view node)
     return one;
 }
 
-/// Whether what happened to another node is part of the same.
+/// Whether the event of another node is part of the same one.
 bool is_continued(const Happening& first, const Happening& next) noexcept
 {
     return !first.is_change() && first.what == next.what && first.text == next.text
@@ -148,7 +148,7 @@ bool Happenings::merge(std::size_t items, std::uint64_t now_ms)
         }
         const bool continues = !merged_.empty() && is_continued(merged_.back(), one);
         std::string name = one.is_change() ? "" : one.nodes.names.front();
-        // A node that loads twice does so two times.
+        // Two reloads of one node are two events.
         if (continues && !(one.what == What::loaded && names_.contains(name))) {
             continue_with(merged_.back(), one, names_.insert(std::move(name)).second);
         } else {

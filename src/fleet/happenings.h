@@ -44,7 +44,7 @@ public:
     static constexpr std::uint64_t kept_ms = std::uint64_t{ 2 } * 24 * 3600 * 1000;
     static constexpr std::size_t most = 300;
 
-    /// What a node says, and how it ended.
+    /// Adds a node's report, and how it ended.
     void add(const FleetNode& node);
     /// A member of Redis's journal, whose version is the time in microseconds, and one of its list
     /// of nodes that are gone, last heard of at `heard_us`. Text that no node wrote is passed over.
@@ -58,7 +58,7 @@ public:
     std::vector<Happening> latest() &&;
 
 private:
-    /// What may be merged is side by side, in the order of time.
+    /// Events that may be merged are neighbours, in the order of time.
     struct Order {
         bool operator()(const Happening& left, const Happening& right) const noexcept;
     };

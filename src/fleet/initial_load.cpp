@@ -31,7 +31,7 @@ private:
     struct sigaction before_ {};
 };
 
-/// Keeps what explains a failure.
+/// Keeps the reason of a failure.
 class Reasons final : public redis::ClientEvents {
 public:
     void server_up(const redis::Endpoint&) noexcept override {}

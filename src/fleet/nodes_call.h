@@ -39,8 +39,8 @@ inline constexpr std::uint64_t live_us = 5'000'000;
 /// Reads the reports of a list in several parts, because those of a large fleet take milliseconds.
 /// Left out are nodes without a readable report, nodes that said that they ended (fleet/leave), and
 /// nodes that are away because they were restarted or upgraded: another one of their name began
-/// after they were last heard of, or replaced their program. What all of them take is bounded:
-/// nodes whose zones are beyond `most_zones_of_all` are left out, too, and counted.
+/// after they were last heard of, or replaced their program. The work is bounded: nodes whose zones
+/// are beyond `most_zones_of_all` are left out, too, and counted.
 class NodesReader {
 public:
     /// As many as fit into NodesCall::most_bytes, of nodes that are no attacker's.
@@ -89,8 +89,8 @@ redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);
 class NodesCall : public redis::Call {
 public:
     static constexpr std::int64_t most_nodes = 1000;
-    /// Of all reports. One of 60 zones has 15 to 19 kB with its history: so 200 to 260 such nodes
-    /// are whole.
+    /// Of all reports in an answer. A report of 60 zones has 15 to 19 kB with its history, so 200
+    /// to 260 such nodes fit.
     static constexpr std::int64_t most_bytes = 4'000'000;
     /// Members of each list of what happened, and their bytes: lua/fleet_nodes.lua.
     static constexpr std::int64_t most_past = 256;

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using Kind = Override::Kind;
 
-// What is stored must be no longer than longest_text, with each byte of `by` and the reason
+// A stored text must not be longer than longest_text, even if each byte of `by` and the reason is
 // escaped.
 constexpr std::size_t longest_rate = 64;
 constexpr std::size_t longest_by = 256;

@@ -22,7 +22,7 @@ struct OverrideChange {
     std::string reason;
 };
 
-/// An override as Redis has it: what is in force, since when, and by whom.
+/// An override as Redis has it, with its time and its author.
 struct StoredOverride {
     Override value;
     std::string rate_text;

@@ -61,7 +61,7 @@ void Session::tick() noexcept
         timer_->start(between_looks);
         return;
     }
-    // A worker that was just started, or stopped itself, has not asked Redis yet.
+    // A worker that was just started, or that was stopped (SIGSTOP), has not asked Redis yet.
     if (asked_ == milliseconds{ 0 } || heard != asked_after_) {
         asked_ = time;
         asked_after_ = heard;

@@ -13,7 +13,7 @@ namespace ratelimit::fleet {
 /// call that was answered, or this one does if there is no other.
 class Session final : private Sync::Owner {
 public:
-    /// What this node's other parts do for the session.
+    /// The session's calls to other parts of this node.
     class Node : public ChangeListener {
     public:
         /// A JSON object that other nodes see of this one.
@@ -43,7 +43,7 @@ public:
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    /// Takes what has changed now, in whichever worker this is; such as after a change of its own.
+    /// Reads the changes now, in any worker, such as after a change by this node.
     void hurry() noexcept;
 
 private:

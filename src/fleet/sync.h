@@ -19,8 +19,8 @@ redis::ScriptId add_sync_script(redis::ScriptRegistry& scripts);
 /// in time, as over a slow line, the calls of this node ask for fewer changes.
 class Sync final : private redis::Call {
 public:
-    /// All changes are known; so are those of `most_in_a_row` calls, and there are more; a call
-    /// failed.
+    /// known: all changes. part: those of `most_in_a_row` calls, and there are more. failed: a
+    /// call.
     enum class End : std::uint8_t { known, part, failed };
 
     class Owner : public ChangeListener {

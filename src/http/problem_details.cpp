@@ -111,7 +111,7 @@ bool has_error_page(ngx_http_request_t* r, ngx_int_t status) noexcept
     });
 }
 
-/// What may be left of another response, as where a backend sent X-Accel-Redirect.
+/// Headers of an earlier response may be left, such as of a backend's X-Accel-Redirect.
 void clear_headers(ngx_http_request_t* r) noexcept
 {
     ngx_http_clear_content_length(r);

@@ -27,7 +27,7 @@ void log_end(const Zone& zone, const LogRuns::Ended& ended) noexcept
         ended.count == 1 ? "" : "s", &name, &key);
 }
 
-/// What the first line of a run says of the limit.
+/// The remark about the limit in the first line of a run.
 const char* remark_of(const RequestState& state, const AppliedLimit& limit) noexcept
 {
     if (limit.shadow) {

@@ -33,8 +33,8 @@ public:
     /// Null: the request has none yet.
     static RequestState* find(ngx_http_request_t* r) noexcept;
 
-    /// What an earlier subrequest to the location of `r` was told for the same main request. After
-    /// an internal redirect of that, auth_request asks again. Null: none asked before.
+    /// The decision on an earlier subrequest to the location of `r` for the same main request,
+    /// after whose internal redirect auth_request asks again. Null: there was none.
     static RequestState* asked_before(ngx_http_request_t* r) noexcept;
 
     /// Makes the state of a request that these limits apply to. Null: out of memory.

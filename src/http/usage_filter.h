@@ -4,8 +4,8 @@
 
 namespace ratelimit::http {
 
-/// Puts the filters that read what ratelimit_usage names into nginx's chain: they see a response
-/// before it is compressed and change nothing.
+/// Adds the filters of ratelimit_usage to nginx's chain: they see a response before it is
+/// compressed and change nothing.
 void install_usage_filter() noexcept;
 
 /// The variable of ratelimit_usage. It has no value before the end of the response.

@@ -29,14 +29,14 @@ inline constexpr std::size_t algorithm_count = 8;
 /// and is rewritten as a whole from time to time.
 inline constexpr std::int64_t max_logged_quota = 10'000'000;
 
-/// What the memory of this process has of a key.
+/// The state of a key in the memory of this process.
 enum class StateKind : std::uint8_t {
     arrival_time,   // one theoretical arrival time (limit/gcra.h)
     window_counts,  // of the current window and the previous one (limit/window_counts.h)
     timed_counts,   // counts with their times (limit/timed_counts.h)
 };
 
-/// What the code must know of an algorithm, beside its check, commit and refund, which are in lua/
+/// All that the code knows of an algorithm, besides its check, commit and refund, which are in lua/
 /// and in the file of its StateKind.
 struct AlgorithmTraits {
     std::string_view name;
@@ -76,7 +76,7 @@ constexpr std::string_view name_of(Algorithm algorithm) noexcept
     return traits_of(algorithm).name;
 }
 
-/// Of algorithm=, which does not name what counts at one time.
+/// By its name in algorithm=, where concurrency has none.
 std::optional<Algorithm> algorithm_named(std::string_view name) noexcept;
 
 /// The algorithms that keep one theoretical arrival time: token_bucket, leaky_bucket, gcra.

@@ -8,7 +8,7 @@ Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept
 {
     // Rounded up, so that all nodes together keep the whole reserve.
     const std::int64_t reserve = policy.reserve / nodes + (policy.reserve % nodes > 0 ? 1 : 0);
-    // What was counted in a calendar period must not outlast it, as it would in a bucket.
+    // Counts of a calendar period must not outlast it, as they would in a bucket.
     if (counts_at_one_time(policy.algorithm) || policy.begin.count() != 0) {
         Policy share = policy;
         share.rate.quota = std::max<std::int64_t>(1, policy.rate.quota / nodes);

@@ -9,7 +9,7 @@ namespace ratelimit {
 
 namespace {
 
-/// Of the form of the rate, which is that of the zone.
+/// The error if the rate is not of the zone's form (calendar or not).
 std::string_view period_misfit(const Rate& rate, const Policy& policy) noexcept
 {
     if (policy.calendar == nullptr) {

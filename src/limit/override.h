@@ -51,10 +51,10 @@ inline constexpr std::chrono::hours endless_block{ 24 };
 /// Why a zone of this policy cannot have the override: one line for the API. Empty: it can.
 std::string_view misfit(const Override& override, const Policy& policy) noexcept;
 
-/// Sets in `policy` what an override of kind rate or concurrency changes. Without a burst of its
-/// own, an override keeps the policy's. An override of another kind, or one that does not fit the
-/// policy, changes nothing. With calendar periods, what was counted in a period stays: only a block
-/// is the override's own.
+/// Changes `policy` by an override of kind rate or concurrency. Without a burst of its own, an
+/// override keeps the policy's. An override of another kind, or one that does not fit the policy,
+/// changes nothing. With calendar periods, what was counted in a period stays: only a block is the
+/// override's own.
 void apply(const Override& override, Policy& policy) noexcept;
 
 /// A verdict by a policy that `apply` has set ends with the override, after `rest`. With calendar

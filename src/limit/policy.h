@@ -56,7 +56,7 @@ struct Policy {
     microseconds bucket_width() const noexcept;
 
     /// How long a logged request counts, or a bucket from its start: the window (of concurrency:
-    /// `hold`), and the width of a bucket, so that what was counted at its end counts as long.
+    /// `hold`), and the width of a bucket, so that a request at its end counts as long.
     microseconds counted_for() const noexcept
     {
         const bool in_buckets = counts_at_one_time(algorithm) || traits_of(algorithm).precision;
@@ -84,8 +84,8 @@ struct Policy {
     friend bool operator==(const Policy&, const Policy&) = default;
 };
 
-/// What a stored block means under this policy: a block never lasts longer than `block` from now,
-/// also if the clock ran backwards or another configuration began it.
+/// The rest of a stored block under this policy: it never lasts longer than `block` from now, also
+/// if the clock ran backwards or another configuration began it.
 constexpr microseconds rest_of_block(microseconds stored, const Policy& policy) noexcept
 {
     return stored < policy.block ? stored : policy.block;

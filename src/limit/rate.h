@@ -10,7 +10,7 @@ using std::chrono::microseconds;
 /// The largest quota.
 inline constexpr std::int64_t max_quota = 1'000'000'000;
 
-/// What a quota is for in a zone with calendar=; none: a window of one length.
+/// The period of a quota in a zone with calendar=; none: a window of fixed length.
 enum class Period : std::uint8_t { none, day, week, month, year };
 
 /// A quota and the window it is for: 100 requests in 60 s. The emission interval, window / quota,

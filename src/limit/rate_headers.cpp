@@ -60,8 +60,8 @@ microseconds bucket_window(const Policy& policy, const Verdict& state) noexcept
     return std::max(first, microseconds{ 1 });
 }
 
-/// What was taken may stay until the reset, and all of it may be new: until then a client has only
-/// what remains. From then on the quota for each window.
+/// Units that were taken may stay until the reset, if all of them are new: until then a client has
+/// only the rest. From then on the quota for each window.
 microseconds sliding_window(const Policy& policy, const Verdict& state) noexcept
 {
     microseconds until = state.reset;

@@ -14,8 +14,8 @@ struct Refund {
     microseconds reset{ 0 };     // from the verdict of the check
 };
 
-/// What is counted of a request that cost this much in the end, where `counted` was counted: each
-/// unit of a log is an entry, and more entries than the quota refuse no more requests.
+/// The count of a request that cost this much in the end, of which `counted` was counted: each unit
+/// of a log is an entry, and more entries than the quota refuse no more requests.
 inline std::int64_t settled_cost(
     const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept
 {

@@ -42,7 +42,7 @@ struct BatchFormat {
     std::size_t numbers = 0;
     std::size_t reply_bytes = 0;
     std::size_t shared_bytes = 0;  // at the end of the reply, of all calls
-    bool numbers_once = false;     // ARGV[1] has those of one call if all calls have the same
+    bool numbers_once = false;     // ARGV[1] has the numbers of one call if all calls have the same
     std::size_t own_numbers = 0;   // ARGV[2], if it is not 0
 };
 
@@ -105,7 +105,7 @@ public:
 
     /// Whether the call is sent again if its connection is lost. Redis may then execute it twice.
     bool repeatable = false;
-    /// Whether it is in place of one whose connection was lost: Redis may have executed that.
+    /// Whether it repeats a call whose connection was lost, which Redis may have executed.
     bool sent_before = false;
     /// Whether a process that exits waits for the call to end.
     bool delays_exit = true;

@@ -100,8 +100,8 @@ public:
         return false;
     }
 
-    /// Writes at once what would be written at the end of the loop's turn: the loop does not run
-    /// any longer.
+    /// Writes at once all that waits for the end of the loop's turn: the loop does not run any
+    /// longer.
     void flush() noexcept;
 
     /// Ends the pending calls (Fate::unsent or lost) and closes all connections. Destructors do

@@ -227,8 +227,8 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
 }
 
 /// Another node has slots of this one. If it had none before, it may be a replica that lacks the
-/// latest writes, also if this one still answers. To be called before slots_ changes: what counts
-/// in a slot is found by its owner.
+/// latest writes, also if this one still answers. To be called before slots_ changes, since the
+/// keys of a slot are found by its owner.
 void ClusterClient::taken_over(Server& old) noexcept
 {
     if (old.away()) {

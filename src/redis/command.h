@@ -12,8 +12,8 @@ namespace ratelimit::redis {
 /// Any command, as RESP.
 std::string plain_command(std::initializer_list<std::string_view> words);
 
-/// A script that returns TIME: what a server answers that executes scripts now, also through a
-/// proxy that passes no command without a key. `key`: decides the server; empty: none does.
+/// A script that returns TIME: a server that can execute scripts answers it, also through a proxy
+/// that passes no command without a key. `key`: decides the server; empty: none does.
 std::string time_command(std::string_view key);
 
 /// AUTH; an empty username is the default user.

@@ -323,7 +323,8 @@ void Connection::answered_with_error(
     }
     if (rule.leaves && uses(pipeline) && !behind) {
         left_by_ = error;
-        state_ = State::leaving;  // what follows has its replies first: nothing of it is executed
+        // Calls behind this one get their replies first: Redis executes none of them.
+        state_ = State::leaving;
     }
 }
 

@@ -101,7 +101,7 @@ public:
     /// used up. The call was not sent, and the record is freed.
     bool send(PendingCall& record) noexcept;
 
-    /// Writes at once what would be written at the end of the turn, as far as the socket takes it.
+    /// Writes at once all that waits for the end of the turn, as far as the socket takes it.
     void flush() noexcept
     {
         if (usable()) {
@@ -136,11 +136,11 @@ private:
 
     bool draining() const noexcept { return state_ == State::moving || state_ == State::leaving; }
     bool usable() const noexcept { return state_ == State::ready || draining(); }
-    /// Whether it is the connection's, and not lost: what was called out to may have lost it.
+    /// Whether it is still this connection's pipeline: a callback may have lost it.
     bool uses(const Pipeline& pipeline) const noexcept { return pipeline_.get() == &pipeline; }
     void fire() noexcept;
-    /// At another address is another server: it has other counts, and what the first one still
-    /// executes is not counted there. But all addresses of a name may be of one server.
+    /// Another address is another server, with other counts: calls that the first one still
+    /// executes do not count there. But all addresses of a name may be of one server.
     void use_address()
     {
         const auto& all = server_.addresses;

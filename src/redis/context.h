@@ -41,7 +41,7 @@ void write_out(redisAsyncContext& context) noexcept;
 
 /// Frees a context, which may be null, without calling its owner.
 void free_context(redisAsyncContext* context) noexcept;
-/// The same, and what the network has not delivered yet never is: nothing of it is executed.
+/// The same, with a reset: commands that the network has not delivered are never executed.
 void abort_context(redisAsyncContext* context) noexcept;
 
 }  // namespace ratelimit::redis

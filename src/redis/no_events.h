@@ -4,7 +4,7 @@
 
 namespace ratelimit::redis {
 
-/// For a client of a process that ends: no one is there to read what happens to its servers.
+/// For a client of a process that ends, where events of its servers have no reader.
 class NoEvents final : public ClientEvents {
 public:
     void server_up(const Endpoint&) noexcept override {}

@@ -17,7 +17,7 @@ namespace ratelimit::redis {
 class Client;
 class Outbox;
 
-/// What an outbox needs of its client.
+/// The functions of the client that an outbox calls.
 class OutboxOwner {
 public:
     virtual ~OutboxOwner() = default;
@@ -28,8 +28,8 @@ public:
     virtual std::uint32_t server_of(std::uint32_t shard) const noexcept = 0;
 };
 
-/// What Redis must be told until it has answered, or until it need not know it any longer. No
-/// request waits for the answer.
+/// A message that is repeated until Redis has answered or it has lapsed. No request waits for the
+/// answer.
 class Owed : public BatchCall, public Link<Owed> {
 public:
     enum class Rank : std::uint8_t {
@@ -37,7 +37,7 @@ public:
         counts,  // Redis counts it, and should not; or the other way round
         known,   // Redis may know it
     };
-    /// What decides when it is sent.
+    /// The terms that decide when it is sent.
     struct Terms {
         std::uint32_t shard;  // Client::shard_of its key
         std::size_t group;    // of Outbox::add_group
@@ -64,7 +64,7 @@ private:
     friend class Outbox;
 
     virtual Terms terms() const noexcept = 0;
-    /// By the loop's clock: what lapses first is sent first.
+    /// By the loop's clock: the first to lapse is sent first.
     virtual milliseconds lapses() const noexcept = 0;
     /// It waits, and could be sent. True: it need not be sent any longer, and has left the outbox.
     virtual bool lapsed() noexcept { return false; }
@@ -90,10 +90,9 @@ private:
     milliseconds lapses_{ 0 };
 };
 
-/// What one client owes to its servers. Each server has a queue, so that what one should know does
-/// not wait for another one that is slow. In a queue the lowest rank goes first, then what lapses
-/// first, then what has waited longest. As much is in flight as the server answers in time
-/// (SendWindow).
+/// The messages that one client owes to its servers. Each server has a queue, so that none waits
+/// for another server that is slow. In a queue the lowest rank goes first, then the first to lapse,
+/// then the longest waiting. As much is in flight as the server answers in time (SendWindow).
 class Outbox {
 public:
     Outbox(EventLoop& loop, OutboxOwner& client, UnsettledKeys& unsettled);
@@ -101,7 +100,7 @@ public:
     Outbox(const Outbox&) = delete;
     Outbox& operator=(const Outbox&) = delete;
 
-    /// What is of one group and rank lapses in the order in which it comes.
+    /// Messages of one group and rank lapse in the order in which they come.
     std::size_t add_group() noexcept { return groups_++; }
     static constexpr std::size_t settlements = 0;
     static constexpr std::size_t spared = 1;  // the statements that a key is
@@ -125,8 +124,8 @@ public:
     void server_up() noexcept;
     /// A connection to this server was lost and made again, or another one has its keys.
     void restart(std::uint32_t server) noexcept;
-    /// Calls `match` with those of a group and rank that wait, until it has removed one and returns
-    /// true.
+    /// Calls `match` with the waiting messages of a group and rank, until it has removed one and
+    /// returns true.
     template <class Match>
     void find(std::size_t group, Owed::Rank rank, const Match& match) noexcept
     {
@@ -146,7 +145,7 @@ private:
     struct Queue {
         SendWindow window;
         std::map<std::size_t, Lists> waiting;  // by group
-        milliseconds restarted{ 0 };           // what waited then is due
+        milliseconds restarted{ 0 };           // messages that waited then are due
     };
 
     List<Owed>& list_of(std::uint32_t server, const Owed::Terms& terms) noexcept;

@@ -36,7 +36,7 @@ public:
 /// connection meanwhile. One rule covers that: a pipeline that was closed is never open again, and
 /// stays in memory while a function of it runs. So a function that goes on after it has called out
 /// asks its pipeline whether it is still open, or its connection whether that is still its
-/// pipeline. What is taken from a member to be ended is moved out of the member first.
+/// pipeline. Calls are moved out of a member before they are ended.
 class Pipeline final : public std::enable_shared_from_this<Pipeline>, private ContextOwner {
 public:
     /// `timeout`, `longest_silence`: of InFlight.
@@ -75,7 +75,7 @@ public:
 
     /// Closes the socket. The calls stay.
     void free() noexcept;
-    /// The same, and what the network has not delivered yet never is: nothing of it is executed.
+    /// The same, with a reset: commands that the network has not delivered are never executed.
     void abort() noexcept;
     /// Aborts, and ends the calls.
     void close() noexcept;

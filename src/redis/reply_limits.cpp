@@ -11,7 +11,7 @@ namespace ratelimit::redis {
 
 namespace {
 
-/// What an element takes beside its text, with the allocator's overhead.
+/// The memory of an element besides its text, with the allocator's overhead.
 constexpr std::size_t each_element = sizeof(redisReply) + 32;
 
 int depth_of(const redisReadTask& task) noexcept

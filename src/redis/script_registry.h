@@ -51,7 +51,7 @@ public:
     /// `scripts` must outlive this object.
     explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
 
-    /// What the next commands name their scripts by.
+    /// Sets how the next commands name their scripts.
     void name_by(Script choice) noexcept { named_by_ = choice; }
     void begin_script(ScriptId script, ArgumentCount count)
     {

@@ -8,13 +8,14 @@
 
 namespace ratelimit::redis {
 
-/// How much of what a client owes to one server may be in flight at one time: as much as the server
-/// answers in time. As TCP's slow start (RFC 5681): little at first, twice as much when as much was
-/// answered, and half as much after a timeout. So workers that owe much do not keep Redis from
-/// their checks, however many they are.
+/// How many owed messages to one server may be in flight at one time: as many as it answers in
+/// time. As TCP's slow start (RFC 5681): little at first, twice as much when as much was answered,
+/// and half as much after a timeout. So workers that owe much do not keep Redis from their checks,
+/// however many they are.
 class SendWindow {
 public:
-    /// A connection was lost. If it is lost again and again, what was reached is not lost with it.
+    /// A connection was lost: begins with a quarter of the size, but not below `first` if it was
+    /// above.
     void restart() noexcept
     {
         not_before_ = milliseconds{ 0 };

@@ -55,7 +55,8 @@ bool Server::send(Call& call)
     if (breaker_.open()) {
         return false;
     }
-    // What is sent again waits for a new connection: others that seem ready may be lost, too.
+    // A call that is sent again waits for a new connection: others that seem ready may be lost,
+    // too.
     const bool waits = call.sent_before && reconnecting();
     if (Connection* connection = waits ? nullptr : next_connection()) {
         return send_on(*connection, call);

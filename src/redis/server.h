@@ -73,7 +73,7 @@ public:
     /// call was not accepted, and none of its functions is called.
     bool send(Call& call);
 
-    /// Writes at once what would be written at the end of the loop's turn.
+    /// Writes at once all that waits for the end of the loop's turn.
     void flush() noexcept
     {
         for (const auto& connection : connections_) {
@@ -83,7 +83,8 @@ public:
 
     /// Ends all pending calls (Fate::unsent or lost) and closes all connections.
     void close() noexcept;
-    /// Another server has this one's place: what this one still executes is not counted there.
+    /// Another server has taken this one's place: calls that this one still executes do not count
+    /// there.
     void replaced() noexcept
     {
         for (const auto& connection : connections_) {
@@ -173,7 +174,7 @@ private:
     void probe_silent() noexcept;
     void connect();
     void look_up_soon() noexcept;
-    /// Whether only a server told the name, and no address of it is known that works.
+    /// Whether the name is known from a server only, and none of its known addresses works.
     bool needs_address() const noexcept
     {
         return addresses_.announced() && (endpoint_.host.empty() || state_ == State::away);

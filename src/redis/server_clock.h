@@ -27,8 +27,8 @@ public:
     /// have waited for this process until `now`.
     void note(const ClockReading& reading) noexcept { steps_.note(reading); }
 
-    /// The server has keys now that another one had, which counted by its own clock: what that
-    /// showed is compared as if this one had shown it.
+    /// The server now has keys that another one counted by its own clock: the readings of that
+    /// clock count as readings of this one.
     void takes_over_from(const ServerClock& other) noexcept;
 
     /// ClockSteps::set_back_within. `note` and `set` notice a step.

@@ -52,7 +52,7 @@ public:
     /// The number of servers with a session.
     std::size_t sessions() const noexcept { return sessions_.size(); }
 
-    /// What to say of an attempt to connect that took too long. `connection`: null without TLS.
+    /// The reason of an attempt to connect that took too long. `connection`: null without TLS.
     static std::string_view timeout(const ssl_st* connection) noexcept;
 
     /// Why TLS caused a connection to be lost; empty: it did not. Clears OpenSSL's error queue,

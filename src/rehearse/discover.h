@@ -25,7 +25,7 @@ struct Discovery {
 
     double share = 0;  // of the clients that `rate` may refuse
     std::vector<Path> paths;
-    std::unique_ptr<Run> run;  // what they were found with
+    std::unique_ptr<Run> run;  // the run that found them
 };
 
 /// Reads the logs twice. Throws InputError. `settings` has no configuration.

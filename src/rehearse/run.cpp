@@ -91,7 +91,7 @@ private:
     std::uint64_t records_ = 0;
 };
 
-/// Reads all records in their order. `sorted`: lines may be out of it by any time. Stops when
+/// Reads all records in their order. `sorted`: lines may be out of order by any time. Stops when
 /// `decide` returns false.
 template <class Decide>
 void read_all(
@@ -162,7 +162,7 @@ void add_configurations(
     run.format->want(*wanted, run.order.arrival);
 }
 
-/// Counts a client of which a limit was in force for a request. `results`: by configuration.
+/// Counts the client of a request that met a limit. `results`: by configuration.
 void count_client(
     KeyTally& clients, std::string_view address, const std::vector<Rehearsed::Result>& results)
 {
@@ -239,7 +239,7 @@ std::unique_ptr<Run> attempt(
     return run;
 }
 
-/// What the second configuration changes.
+/// The changes by the second configuration.
 AgainstReport against_report(Run& run, const Settings& settings)
 {
     AgainstReport out;
@@ -250,7 +250,7 @@ AgainstReport against_report(Run& run, const Settings& settings)
         [](const KeyCount* counts) { return counts[0].refused == 0 && counts[1].refused > 0; });
     out.no_longer = run.clients.count_if(
         [](const KeyCount* counts) { return counts[0].refused > 0 && counts[1].refused == 0; });
-    // Those that only one of the two configurations refused.
+    // Clients that only one of the two configurations refused.
     const auto only = [&](std::size_t from, std::size_t other) {
         std::vector<RefusedKey> found;
         for (RefusedKey& one : run.rehearsed[from]->totals().clients.list(RefusedKeys::most)) {

@@ -12,7 +12,7 @@
 
 namespace ratelimit::rehearse {
 
-/// What the command line says.
+/// The settings of the command line.
 struct Settings {
     std::string conf;
     std::vector<std::string> logs;
@@ -32,14 +32,14 @@ struct Settings {
     Tolerance tolerance;
 };
 
-/// What is shown while the logs are read.
+/// The progress that is shown while the logs are read.
 struct Progress {
     std::uint64_t lines = 0;
     std::uint64_t bytes = 0;
     std::uint64_t all_bytes = 0;  // 0: not known
 };
 
-/// The results, and what they are of: keep it while the report is used.
+/// The results and the configurations they refer to: keep it while the report is used.
 struct Run {
     std::unique_ptr<LogFormat> format;
     std::vector<std::unique_ptr<Rehearsed>> rehearsed;  // the last one is reported

@@ -33,9 +33,9 @@ public:
         void init(std::span<KeyedTree::Root> roots) noexcept;
     };
 
-    /// A refusal is not remembered for longer. This bounds the effect of what this node does not
-    /// know: refunds by nodes that have charge= for the zone, clocks that drift apart, a key that
-    /// was deleted in Redis.
+    /// A refusal is not remembered for longer. This bounds the effect of events that this node does
+    /// not know: refunds by nodes that have charge= for the zone, clocks that drift apart, a key
+    /// that was deleted in Redis.
     static constexpr microseconds longest{ std::chrono::seconds{ 5 } };
 
     DenialCache(ngx_slab_pool_t* pool, Shared& shared) noexcept
@@ -72,8 +72,7 @@ public:
 
     /// Invalidates the refusals by this server, because it may have lost its counts.
     void forget_server(std::uint32_t server) noexcept;
-    /// Removes the refusals of the key under all policies. Its checks that are on their way bring
-    /// none.
+    /// Removes the refusals of the key under all policies. Its checks in flight add none.
     void forget_key(std::string_view key) noexcept;
 
     /// Evicts the least recently used key. False: there is none. The caller must hold the lock.

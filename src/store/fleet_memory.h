@@ -42,10 +42,10 @@ public:
         std::atomic<bool> in_full_read;  // all overrides are being loaded
         std::uint64_t unfit;             // overrides without room, in the last full read or since
         std::uint64_t unfit_in_read;     // of them, in that read
-        OverrideTable::Digest missing;   // what Redis had more at the end of the last full read
+        OverrideTable::Digest missing;   // Redis's surplus after the last full read
         std::int64_t pass_ended_ms;      // monotonic
         std::atomic<std::uint64_t> wanted;   // identifies where in Redis the fleet is
-        std::atomic<std::uint64_t> storage;  // the place of which all this is
+        std::atomic<std::uint64_t> storage;  // the place in Redis that all this is from
         std::atomic<bool> loaded;            // overrides are known; also if Redis is away later
         std::atomic<bool> connected;         // the last call to Redis was answered
         std::atomic<std::int64_t> heard_us;  // monotonic time of the last answer; 0: none
@@ -96,8 +96,8 @@ public:
     OverrideTable table() const noexcept;
     std::string_view id() const noexcept { return { shared().id.data(), id_length }; }
 
-    /// Makes `storage` the place in Redis of which changes are taken. Until all overrides of it are
-    /// known, those of the place before stay in force. Takes no lock.
+    /// Takes changes from `storage`, a place in Redis, from now on. Until all its overrides are
+    /// known, those of the earlier place stay in force. Takes no lock.
     void follow(std::uint64_t storage) const noexcept { shared().wanted.store(storage); }
     bool follows(std::uint64_t storage) const noexcept { return shared().wanted.load() == storage; }
     /// Whether the overrides of the place that it follows are known.

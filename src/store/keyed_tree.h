@@ -71,7 +71,7 @@ public:
     std::size_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
 
     /// False: the key has no node. True for a key with a node, and for few others. May be called
-    /// without the lock; what another process changes meanwhile may be seen later.
+    /// without the lock; changes by another process may be seen later.
     bool may_have(std::string_view key) const noexcept
     {
         return size() != 0 && root_of(hash_of(key)).load(std::memory_order_relaxed) != nullptr;

@@ -130,7 +130,7 @@ void LastAnswers::forget_over(std::string_view key) noexcept
     });
 }
 
-/// What is left of the key under its other policies, by an answer under one that nothing is left.
+/// Sets the key's other policies to nothing left, by an answer of one that says so.
 void LastAnswers::exhaust_others(const KeyedRequest& request, const KeyAnswer& answer) noexcept
 {
     table_.each(request.key, [&](Entry& other) {

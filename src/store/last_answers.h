@@ -13,15 +13,15 @@
 
 namespace ratelimit {
 
-/// What Redis last answered about the keys of a zone with ahead=n, in the zone's shared memory, and
-/// what this node let in since. By that a request may pass before Redis has counted it: only while
-/// the last answer left at least n. What is left is raised by an answer, and never by the passing
-/// of time.
+/// Redis's last answers about the keys of a zone with ahead=n, and the units that this node let in
+/// since, in the zone's shared memory. By them a request may pass before Redis has counted it: only
+/// while the last answer left at least n. Only an answer raises the rest, never the passing of
+/// time.
 ///
 /// Of a key without an entry, all of its limit is assumed to be left. So the entry of a key with
 /// less than n left, a scarce key, does not expire, and is evicted last. If one was evicted, keys
-/// without an entry are scarce until its whole limit should be available again. (What was let in
-/// and has no answer yet is not kept here, but by each worker: AheadUnits.)
+/// without an entry are scarce until its whole limit should be available again. (Each worker keeps
+/// the units that have no answer yet: AheadUnits.)
 ///
 /// A key has an entry for each of its policies, which count the same requests. "Nothing left" under
 /// one policy holds for all of them: else each would let in n more. At most 256 policies of a key
@@ -67,7 +67,7 @@ public:
         const KeyedRequest& request, const Policy& policy, std::int64_t ahead,
         const KeyAnswer& answer, std::int64_t unanswered) noexcept;
 
-    /// What Redis knows of the key is uncertain: Redis must decide the next request.
+    /// The key's count in Redis is uncertain: Redis must decide the next request.
     void doubt(const KeyedRequest& request) noexcept;
 
     void forget_key(std::string_view key) noexcept;

@@ -95,14 +95,14 @@ LocalLimiter::Entry* LocalLimiter::add(const LocalRequest& request, const State&
     return entry;
 }
 
-/// A block is the key's, whatever the rate; that of an override has an entry of its own.
+/// A key has one block for all rates; under an override the block has its own entry.
 std::uint32_t LocalLimiter::block_tag_of(const LocalRequest& request) noexcept
 {
     return request.policy.override_record << 2U | block_kind;
 }
 
-/// What is left of the key's block; 0: the key is not blocked. A block that lasts for too long is
-/// shortened by a request that it refuses.
+/// What is left of the key's block; 0: the key is not blocked. A block that is too long is
+/// shortened when it refuses a request.
 microseconds LocalLimiter::rest_of_block(const LocalRequest& request, microseconds now) noexcept
 {
     const microseconds block = request.policy.block;
@@ -249,8 +249,8 @@ microseconds LocalLimiter::use_state(
 
 namespace {
 
-/// A reset of which `longer` is due to another configuration's `hold`; it stays above 0 while
-/// anything is held.
+/// Subtracts `longer`, the part of another configuration's `hold`; stays above 0 while anything is
+/// held.
 microseconds by_own_hold(microseconds reset, microseconds longer) noexcept
 {
     return longer.count() == 0 ? reset : std::max(reset - longer, microseconds{ 1 });

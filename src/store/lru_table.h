@@ -81,7 +81,7 @@ public:
     /// KeyedTree::may_have.
     bool may_have(std::string_view key) const noexcept { return shared_->tree.may_have(key); }
 
-    /// Null: not found. Fastest for the most recently used entry, of which a flood asks.
+    /// Null: not found. Fastest for the most recently used entry, such as that of a flood.
     Entry* find(std::string_view key, std::uint32_t tag) const noexcept
     {
         KeyedNode* newest = shared_->used.newest();

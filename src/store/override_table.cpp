@@ -16,7 +16,7 @@ namespace {
 
 constexpr int most_tries = 1000;
 constexpr std::uint32_t longest_list = 256;  // a longer one is damaged
-/// Blocks that overrides of keys leave to those of zones.
+/// Blocks that are reserved for overrides of whole zones.
 constexpr std::uint32_t kept_for_zones = 16;
 
 }  // namespace

@@ -72,8 +72,8 @@ public:
     /// Puts all entries of another table. False: some have no room.
     bool copy(const OverrideTable& from) const noexcept;
 
-    /// Begins to read all overrides of Redis; what is not put until then is removed by
-    /// end_full_read, which returns how many of these had not ended at `now`, by Redis's clock.
+    /// Begins to read all overrides of Redis. end_full_read removes those that were not put
+    /// meanwhile, and returns how many of these had not ended at `now`, by Redis's clock.
     void begin_full_read() const noexcept;
     std::uint64_t end_full_read(milliseconds now = {}) const noexcept;
 

@@ -207,7 +207,7 @@ void TokenLeases::refund(const KeyedRequest& request, const TokenSource& source)
     if (entry == nullptr) {
         return;
     }
-    entry->count -= entry->count > 0 ? 1 : 0;  // leases are for those that pass
+    entry->count -= entry->count > 0 ? 1 : 0;  // refused requests do not make a key busy
     if (entry->lease == nullptr || source.expires.count() == 0) {
         return;
     }

@@ -23,7 +23,7 @@ namespace ratelimit {
 /// all counters. Public functions take the zone's lock.
 class TopRefused {
 public:
-    /// What every refusal reads. It is apart from the Keys, so that it fits few cache lines.
+    /// The part that every refusal reads, apart from the Keys, so that it fits few cache lines.
     struct Rank {
         std::uint64_t refused;  // 0: the counter is free
         std::uint32_t last_s;   // time of the last refusal, in seconds since the epoch
@@ -65,7 +65,7 @@ public:
 
     TopRefused(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
 
-    /// What is kept of a refusal beside its number.
+    /// The details of a refusal that are kept.
     struct Refusal {
         bool tried = false;  // in a dry run or in shadow
         Rate rate;           // a quota of 0: not known

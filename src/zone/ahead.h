@@ -18,7 +18,7 @@ void settle_ahead(const AppliedLimit& limit, std::int64_t cost) noexcept;
 /// The request has ended.
 void end_ahead(AppliedLimit& limit) noexcept;
 
-/// Sends what passed ahead under this limit and was not sent yet, so that it is counted before a
+/// Sends the unsent units that passed ahead under this limit, so that they are counted before a
 /// check that is sent now.
 void report_before_check(const AppliedLimit& limit) noexcept;
 

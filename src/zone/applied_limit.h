@@ -18,12 +18,12 @@ class HeldRequests;
 class LeaseRenewals;
 struct HeldUnits;
 
-/// What decided a limit.
+/// The source of a limit's decision.
 enum class Source : std::uint8_t {
     redis,
     cache,       // a remembered refusal
     lease,       // tokens taken from Redis in advance
-    ahead,       // what Redis last answered: it counts the request behind it
+    ahead,       // Redis's last answer; Redis counts the request afterwards
     local,       // this node's memory
     overridden,  // a block that an operator set
 };
@@ -72,9 +72,9 @@ struct AppliedLimit : RemoteLimit {
     std::optional<TokenLeases::TokenSource> lease;
     LeaseRenewals* renewals = nullptr;  // of a zone with lease=; null: none
 
-    /// Of a zone with ahead=: what this worker has let in. Null: none.
+    /// In a zone with ahead=: the units that this worker has let in. Null: none.
     AheadUnits* ahead = nullptr;
-    AheadReport* report = nullptr;  // of a request whose cost may change: what reports it
+    AheadReport* report = nullptr;  // if the request's cost may change: the report that has it
 
     /// Where the request is registered while it holds units in this node's memory; null: not a
     /// concurrency limit.

@@ -105,8 +105,8 @@ void Decision::decide_by_node_state() noexcept
     }
 }
 
-/// Fills sent_, and reports what passed ahead first. Returns how many requests to lease: the
-/// smallest lease_wanted.
+/// Fills sent_, after it has reported the units that passed ahead. Returns how many requests to
+/// lease: the smallest lease_wanted.
 std::int64_t Decision::select_for_redis() noexcept
 {
     std::int64_t lease = std::numeric_limits<std::int64_t>::max();
@@ -238,7 +238,8 @@ void Decision::resolve() noexcept
     }
 }
 
-/// Refunds what some limits counted for a request that does not pass. False: no state has changed.
+/// Refunds the units of a request that some limits counted and others refuse. False: no state has
+/// changed.
 bool Decision::refund() noexcept
 {
     bool changed = check_.has_value();
@@ -277,7 +278,7 @@ void Decision::pass() noexcept
     }
     for (AppliedLimit& limit : limits_) {
         renew_lease(limit, clock_);
-        // What Redis counted is held since its reply.
+        // Units that Redis counted are held since its reply.
         if (limit.holds != nullptr && limit.source == Source::local && limit.cost > 0
             && counted(limit)) {
             limit.held_here = limit.holds->hold(limit);

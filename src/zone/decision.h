@@ -74,8 +74,8 @@ public:
     {
         return limit.decided && limit.state.granted && passed();
     }
-    /// Changes the cost that is counted in a limit to what the request really cost, as soon as its
-    /// reply has come. Once, if it passed.
+    /// Changes the counted cost in a limit to the real cost of the request, as soon as its reply
+    /// has come. Call once, for a request that passed.
     void settle(const AppliedLimit& limit, std::int64_t cost) const noexcept;
     std::size_t checks_sent() const noexcept { return check_ ? sent_.size() : 0; }
 

@@ -100,7 +100,7 @@ void HeldRequests::queue(HeldUnits& units) noexcept
 void HeldRequests::fire() noexcept
 {
     const milliseconds at = now();
-    count(0);  // what another worker resets when one was killed in the middle of a change
+    count(0);  // another worker resets it if this one is killed in the middle of a change
     while (!held_.empty() && held_.front().due <= at) {
         HeldUnits& units = held_.front();
         const microseconds renewed = clock_.in_memory(units.policy);

@@ -12,7 +12,7 @@
 
 namespace ratelimit {
 
-/// What one request holds of a concurrency limit in this node's memory, until it ends.
+/// The units of a concurrency limit that one request holds in this node's memory, until it ends.
 struct HeldUnits : Link<HeldUnits> {
     std::string key;
     Policy policy;
@@ -23,8 +23,8 @@ struct HeldUnits : Link<HeldUnits> {
 };
 
 /// What the requests of this worker hold of one zone with concurrency=: in Redis (Holdings), or in
-/// this node's memory. There it renews what is held for longer than half of `hold`, and releases
-/// what a request holds when that ends.
+/// this node's memory. In memory it renews units that are held for longer than half of `hold`, and
+/// releases those of a request when it ends.
 class HeldRequests {
 public:
     using MakeTimer = std::function<std::unique_ptr<Timer>(std::function<void()> fired)>;
@@ -34,13 +34,13 @@ public:
     HeldRequests(const HeldRequests&) = delete;
     HeldRequests& operator=(const HeldRequests&) = delete;
 
-    /// What is held in Redis. `client` must be the same in each call.
+    /// The units held in Redis. `client` must be the same in each call.
     Holdings& in_redis(redis::Client& client);
     /// Null: in_redis was not called yet.
     Holdings* in_redis() noexcept { return in_redis_.get(); }
 
-    /// Registers what a decision of this node's memory counted. Null: out of memory, and the units
-    /// are free after `hold`.
+    /// Registers the units that a decision of this node's memory counted. Null: out of memory, and
+    /// the units are free after `hold`.
     HeldUnits* hold(const AppliedLimit& limit) noexcept;
 
     /// The request has ended.

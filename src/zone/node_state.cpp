@@ -135,8 +135,8 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         limit.source == Source::redis && limit.begins_block
         && (limit.state.blocked.count() > 0 || !clock_was_set_back(limit, clock))) {
         redis::Client& client = limit.coalescer->client();
-        // By then units of a request that another server's limit refuses, or that Redis counted too
-        // late, are returned or stated: that lifts a block which began only because of them.
+        // By then units of requests that another server refused, or that Redis counted too late,
+        // are returned or stated, which lifts a block that began only because of them.
         const bool waits = zone.spans_servers || client.unsettled().contains(limit.block_key);
         const microseconds later = waits ? client.longest_wait() : microseconds{ 0 };
         ratelimit::begin_block(client, limit.receipt(), later, clock.since_epoch());

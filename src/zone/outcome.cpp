@@ -40,7 +40,7 @@ bool less_left(const AppliedLimit& left, const AppliedLimit& right) noexcept
 Result result_of(Decided decided, bool undecided, FailMode mode, bool dry_run) noexcept
 {
     struct Row {
-        Result open;  // and local: what its memory could not decide either
+        Result open;  // and local, for limits that the memory could not decide either
         Result closed;
         Result dry_run;
     };

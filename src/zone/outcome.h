@@ -35,7 +35,7 @@ struct Outcome {
     std::size_t least_left = 0;
 };
 
-/// What the decided limits make of a request. Shadow limits make nothing of it.
+/// The decision of all decided limits together. Shadow limits do not change it.
 enum class Decided : std::uint8_t { none, admit, delay, refuse };
 
 /// The result for a request, by the table of ratelimit_fail_mode in doc/reference.md. `undecided`:

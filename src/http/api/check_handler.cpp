@@ -25,7 +25,7 @@ bool has_lease(AppliedLimit& limit)
     return has;
 }
 
-/// Whether a request of the costs of `wanted` would be refused by what was looked up for it.
+/// Whether a request with the costs in `wanted` would be refused in the states in `found`.
 bool would_refuse(std::span<const AppliedLimit> found, std::span<AppliedLimit> wanted)
 {
     return std::any_of(found.begin(), found.end(), [wanted](const AppliedLimit& limit) {

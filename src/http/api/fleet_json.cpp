@@ -15,7 +15,7 @@ namespace ratelimit::http {
 
 namespace {
 
-// What one turn takes: some 0.2 ms each.
+// The work of one turn: some 0.2 ms each.
 constexpr std::size_t bytes_a_turn = std::size_t{ 32 } * 1024;  // of reports, and of the text
 constexpr std::size_t zones_a_turn = 500;                       // of nodes
 constexpr std::size_t items_a_turn = 500;                       // of what happened to one node
@@ -133,7 +133,7 @@ void write_steps(JsonText& json, const fleet::FleetHistory& history, std::uint64
     write("undecided", history.undecided);
 }
 
-/// The hour, then what is longer.
+/// The hour, then the longer scales.
 void write_history(JsonText& json, const fleet::FleetHistories& histories)
 {
     json.begin_object("history");
@@ -290,7 +290,7 @@ bool FleetJson::write_zones()
     return true;
 }
 
-/// Adds what is not in the reports that Redis has.
+/// Adds events that are in no report in Redis.
 void FleetJson::collect_past()
 {
     past_ = reader_.take_happenings();
@@ -306,8 +306,7 @@ void FleetJson::collect_past()
     }
 }
 
-/// Puts some of what happened together and, after the last one, begins its list. True: there is
-/// more.
+/// Merges some of the events and, after the last one, begins their list. True: there is more.
 bool FleetJson::merge_past()
 {
     constexpr std::uint64_t us_in_ms = 1000;
@@ -322,7 +321,7 @@ bool FleetJson::merge_past()
     return false;
 }
 
-/// Writes some of what happened and, after the last one, the end. True: there is more.
+/// Writes some of the events and, after the last one, the end. True: there is more.
 bool FleetJson::write_happened()
 {
     for (std::size_t done = 0; happening_ < happened_.size(); ++happening_) {

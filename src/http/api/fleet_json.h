@@ -13,8 +13,7 @@
 namespace ratelimit::http {
 
 /// Makes the text of /fleet in many parts, each of which takes some 0.2 ms: a large fleet would
-/// delay other requests. What it takes is bounded whatever is in Redis: see NodesReader and
-/// ZoneSums.
+/// delay other requests. The work is bounded whatever is in Redis: see NodesReader and ZoneSums.
 class FleetJson {
 public:
     /// `connected`: the list is of Redis, which takes this node's reports.

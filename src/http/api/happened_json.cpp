@@ -25,7 +25,7 @@ std::string_view word_of(What what) noexcept
     return words[static_cast<std::size_t>(what)];
 }
 
-/// What an operator did.
+/// A change by an operator.
 void write_change(JsonText& json, MainConf& conf, const fleet::Happening& one)
 {
     const ZoneConf* zone = conf.zone_named(one.zone);
@@ -47,7 +47,7 @@ void write_change(JsonText& json, MainConf& conf, const fleet::Happening& one)
     }
 }
 
-/// What nodes saw or did.
+/// An event of nodes.
 void write_event(JsonText& json, const fleet::Happening& one)
 {
     if (one.until == 0) {

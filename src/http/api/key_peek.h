@@ -19,17 +19,17 @@ std::string block_key_of(const ZoneConf& zone, std::string_view key, const Polic
 /// If the zone's rate is a variable and none is given: the rate by which the key was refused last.
 void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy);
 
-/// The limit by which requests of a key are counted that has this override of its own. If it does
-/// not change that, or does not fit the zone, the whole zone's counts. Empty: the rate or the first
-/// day of the month is a variable whose value is not known.
+/// The policy by which a key with this override is counted. If the override does not change the
+/// policy, or does not fit the zone, that of the whole zone. Empty: the rate or the first day of
+/// the month is a variable whose value is not known.
 std::optional<Policy> counting_policy(
     const ZoneConf& zone, std::string_view key, const std::optional<Override>& own);
 
 /// The state of a key that is counted in this node's memory.
 Verdict peek_local(const ZoneConf& zone, std::string_view key, const Policy& policy);
 
-/// Whether anything is counted under a key that has this state, or this node refused a request of
-/// it within the last hour: an override that blocks a key counts nothing.
+/// Whether anything is counted under a key in this state, or this node refused it within the last
+/// hour (a key that an override blocks has no counts).
 bool is_counted(
     const ZoneConf& zone, std::string_view key, const Policy& policy,
     const Verdict& state) noexcept;

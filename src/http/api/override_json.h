@@ -12,8 +12,8 @@ void write_override(JsonText& json, const fleet::StoredOverride& stored, millise
 /// How many overrides of the zone and its keys this node has.
 std::uint64_t override_count(const Zone& zone) noexcept;
 
-/// Writes "override": what is in force on this node for the key or, with an empty key, for the
-/// whole zone; null: nothing was changed for it.
+/// Writes "override": the one in force on this node for the key or, with an empty key, for the
+/// whole zone; null: none.
 void write_own_override(JsonText& json, const Zone& zone, std::string_view key);
 
 }  // namespace ratelimit::http

@@ -78,8 +78,8 @@ bool is_wanted(
     return !item.stored.value.has_ended(page.now) && lower(text).find(search) != std::string::npos;
 }
 
-/// Sends a page of overrides. First asks whether anything is counted under their keys: Redis, for
-/// as many of them as people look at.
+/// Sends a page of overrides, after it has asked Redis whether anything is counted under the first
+/// hundred of their keys.
 class ListAnswer final : public RedisQuery {
 public:
     ListAnswer(ngx_http_request_t* r, const Wanted& wanted, Page page)

@@ -142,7 +142,7 @@ private:
         }
         const auto stored = fleet::parse_stored(stored_);
         log_change(r_, "override set", zone_, key_, &stored);
-        // The node's memory does not have the change yet: what is counted is counted as before it.
+        // The node's memory does not have the change yet: requests still count as before it.
         const auto before = zone_.zone.override_of(key_, node_clock.monotonic);
         return send_override(
             r_, zone_, key_, stored_, stored.at, counting_policy(zone_, key_, before));

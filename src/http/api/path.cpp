@@ -71,7 +71,7 @@ std::string_view key_of_raw(
     return raw;
 }
 
-/// What parse_api_path needs to find a key.
+/// The parts of a path that names a key.
 struct KeyPath {
     std::string_view location;
     std::string_view raw;
@@ -209,7 +209,7 @@ ApiPath parse_api_path(
     } else if (!rest.empty()) {
         found.view = View::nothing;
     } else if (collection == "override") {
-        // With a key, the argument must not be overlooked: a whole zone is not what was meant.
+        // An argument with a key must not be overlooked: the whole zone is not meant.
         const auto [given, key] = key_argument(found, arguments);
         found.view = given ? View::override_key : View::override_zone;
         set_key(found, key);

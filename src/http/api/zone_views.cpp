@@ -160,7 +160,7 @@ void write_counters(JsonText& json, const ZoneConf& zone)
     json.end_object();
 }
 
-/// What is left of the key's block, as far as this node knows. With a variable rate in Redis, the
+/// The rest of the key's block, as far as this node knows. With a variable rate in Redis, the
 /// policy by which a refusal is remembered is not known.
 std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view key)
 {

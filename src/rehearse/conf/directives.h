@@ -19,7 +19,7 @@ bool is_handler(const Directive& one) noexcept;
 /// Whether the module has a directive of this name (doc/reference.md).
 bool is_of_module(std::string_view name) noexcept;
 
-/// What may answer a request before its limits, in a way that no log tells.
+/// Directives that may answer a request before its limits, without a trace in the log.
 bool is_unknown_phase(const Directive& one) noexcept;
 
 }  // namespace ratelimit::rehearse

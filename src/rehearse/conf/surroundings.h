@@ -20,7 +20,8 @@ struct AccessRule {
 };
 using AccessRules = std::vector<AccessRule>;
 
-/// What the first rule that fits says of an address, as nginx's access module. Empty: none fits.
+/// Whether the first rule that fits allows an address, as in nginx's access module. Empty: none
+/// fits.
 std::optional<bool> allows(const AccessRules& rules, std::string_view address);
 
 /// A code of an `error_page`.
@@ -31,8 +32,8 @@ struct ErrorPage {
     const Directive* directive = nullptr;
 };
 
-/// What nginx does to a request before its limits are decided, and where it sends it after: as a
-/// level of the configuration inherits it.
+/// What a level of the configuration inherits: nginx's steps before the limits of a request, and
+/// where it goes after them.
 struct Surroundings {
     std::shared_ptr<const AccessRules> rules;  // null: none
     const Directive* auth_basic = nullptr;     // null: off
@@ -52,13 +53,13 @@ struct Surroundings {
     std::vector<std::string> index_files{ "index.html" };
     std::shared_ptr<const std::vector<ErrorPage>> error_pages;  // null: none
 
-    /// What a level with these directives has in it. Throws InputError.
+    /// The surroundings inside a level with these directives. Throws InputError.
     Surroundings inner(const std::vector<const Directive*>& level) const;
 };
 
-/// `limit_except`: what other methods meet.
+/// `limit_except`: the rules for all other methods.
 struct LimitExcept {
-    std::vector<std::string> methods;  // those that do not meet it
+    std::vector<std::string> methods;  // methods that it leaves alone
     Surroundings inner;
 
     bool applies_to(std::string_view method) const noexcept;

@@ -8,8 +8,8 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-/// Counts what may have passed, in a state that does not grant it. A state that is one number needs
-/// no more than what is at the limit.
+/// Counts a request that may have passed in a state that does not grant it. A state of one number
+/// need not go beyond the limit.
 void count_beyond(Decider::Decided& limit, std::int64_t now)
 {
     KeyState& state = limit.record->state;

@@ -21,7 +21,7 @@ struct PlannedLimitReq {
     std::int64_t delay = 0;
 };
 
-/// Those that apply to a request together, in their order.
+/// The limits that apply to a request, in their order.
 struct LimitReqPlan {
     std::vector<PlannedLimitReq> limits;
     bool dry_run = false;
@@ -90,8 +90,8 @@ public:
     /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
     Result decide(const LimitReqPlan& plan, Values& values, std::int64_t now);
 
-    /// The same of one course of a request (Values::begin_courses), by what the limits may have
-    /// counted: where that matters, the values tell. Nothing is noted.
+    /// The same for one course of a request (Values::begin_courses), with the bounds of the counts:
+    /// where they disagree, the values decide. Nothing is noted.
     Result follow(const LimitReqPlan& plan, Values& values, std::int64_t now);
     /// Counts the request after its last course.
     void count_followed(std::uint64_t courses, std::int64_t now);

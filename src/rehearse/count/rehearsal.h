@@ -46,9 +46,10 @@ public:
     /// Whether a limit applied to the last request: one whose key is empty does not.
     bool any_applied() const noexcept { return !asked_.empty(); }
 
-    /// What a plan asks of the last request, without deciding it again. Valid until the next call.
+    /// The limits of a plan for the last request, without deciding it again. Valid until the next
+    /// call.
     std::span<const AskedLimit> asked_by(const Plan& plan, Values& values);
-    /// What the last plan asked.
+    /// The limits of the last plan.
     std::span<const AskedLimit> asked() const noexcept { return asked_; }
 
     /// Call after the last request.

@@ -62,7 +62,7 @@ private:
         std::uint32_t number;
         std::uint32_t terms;  // index of terms_
     };
-    /// What few requests have of their own.
+    /// Values that few requests have.
     struct Terms {
         Rate rate;
         Reserve reserve;

@@ -13,7 +13,7 @@ namespace ratelimit::rehearse {
 /// microseconds since the epoch.
 class UnitsInFlight {
 public:
-    /// Releases what requests held that ended at `now` or before.
+    /// Releases the units of requests that ended at `now` or before.
     void release(std::int64_t now)
     {
         while (!holders_.empty() && holders_.front().end <= now) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t block = std::size_t{ 256 } << 10U;  // bytes to read at once
 
 constexpr std::string_view gzip_magic = "\x1f\x8b";
-/// Of what is not read: the first bytes, and the program that decompresses it.
+/// A format that is not read: its first bytes, and the program that decompresses it.
 struct Compression {
     std::string_view magic;
     const char* program;
@@ -92,7 +92,7 @@ public:
                 between_ = true;
                 any_ = true;
             } else if (result != Z_OK && result != Z_BUF_ERROR) {
-                // As gzip does: what follows a whole member may be padding.
+                // As gzip does: bytes after a whole member may be padding.
                 cut_off = !first_byte || !any_;
                 problem = cut_off ? "the compressed data is damaged"
                                   : "garbage after the compressed data was passed over";
@@ -166,7 +166,7 @@ void LineReader::keep_rest(std::size_t start)
     start_ = 0;
 }
 
-/// Reads more behind what is there. False: there is no more.
+/// Reads more into the buffer. False: there is no more.
 bool LineReader::fill()
 {
     if (start_ > 0) {

@@ -96,7 +96,7 @@ void add_quotas(
 
 namespace {
 
-/// What limits of the module and of nginx have in common.
+/// The common part of the module's limits and nginx's.
 template <class Title, class Zone>
 LimitReport report_of(
     const Rehearsed& subject, const Title& title, const Zone& zone, const LimitResult& result,

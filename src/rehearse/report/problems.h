@@ -9,19 +9,19 @@ namespace ratelimit::rehearse {
 
 /// In which order the lines are decided.
 struct Order {
-    std::int64_t bound = 0;  // us: how far they may be out of it
+    std::int64_t bound = 0;  // us: how far lines may be out of order
     bool arrival = false;    // by the beginning of the request, not by its end
-    bool sorted = false;     // they may be out of it by any time
+    bool sorted = false;     // lines may be out of order by any time
 };
 
 /// Whether lines were skipped that would be used if the logs were sorted: more than one in a
 /// thousand was behind, or more than one in a hundred was far ahead.
 bool wants_sorting(const LineCounts& counts) noexcept;
 
-/// What the user should know of lines that were not used.
+/// Warns the user of lines that were not used.
 void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<std::string>& out);
 
-/// What makes a result unusable.
+/// The conditions of a usable result.
 struct Tolerance {
     double skipped = 0.01;   // the most of the lines that may be skipped
     bool unreached = false;  // a limit may have no request

@@ -34,7 +34,7 @@ struct LimitReport {
     std::string policy;         // "sliding_window_counter, 100r/m"
     bool of_nginx = false;      // a `limit_req`
     bool shadow = false;        // or a dry run of nginx's
-    bool other_server = false;  // than that of --server
+    bool other_server = false;  // other than that of --server
     std::int64_t limit = 0;     // the most that a key can have left; 0: the rate is a variable
     std::uint64_t requests = 0;
     std::uint64_t refused = 0;
@@ -73,7 +73,7 @@ struct TotalReport {
         std::uint64_t least = 0;     // requests that are refused
         std::uint64_t most = 0;      // the same
         std::uint64_t requests = 0;  // that may meet a limit
-        std::uint64_t doubtful = 0;  // of which the log does not tell enough
+        std::uint64_t doubtful = 0;  // requests of which the log does not tell enough
     };
     std::optional<Range> range;
 };
@@ -97,7 +97,7 @@ struct Report {
     std::vector<std::string> problems;  // why the numbers cannot be used; empty: they can
     TotalReport total;
     std::optional<AgainstReport> against;
-    std::vector<std::string> failures;  // of --fail-if: what holds
+    std::vector<std::string> failures;  // the conditions of --fail-if that hold
     std::vector<LimitReport> limits;
 };
 

@@ -118,7 +118,7 @@ private:
         }
     }
 
-    /// What a level hands down.
+    /// The settings that a level hands down.
     Inherited level(const Directives& all, Inherited outer, const std::string& title)
     {
         std::shared_ptr<std::vector<LimitConf>> limits;
@@ -248,7 +248,7 @@ private:
             }
         }
         for (const Directive* one : all) {
-            // It is read before the server is known: that of the default server decides.
+            // nginx reads it before the server is known: the default server's decides.
             if (one->name == "merge_slashes" && (server->is_default || conf_.servers.empty())) {
                 define(*one);
             }

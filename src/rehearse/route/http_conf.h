@@ -27,14 +27,14 @@ struct ServerConf {
 /// All of an nginx.conf that matters to limits. What stands outside of http {} counts as in it, so
 /// that a file of conf.d can be given alone.
 struct HttpConf {
-    std::vector<Directive> text;  // what the others refer to
+    std::vector<Directive> text;  // the text that the others refer to
     Definitions definitions;
     std::vector<ZoneConf> zones;
     std::vector<LimitTitle> titles;  // by LimitConf::number
     std::vector<LimitReqZone> limit_req_zones;
     std::vector<LimitReqTitle> limit_req_titles;  // by LimitReqConf::number
     std::vector<std::unique_ptr<ServerConf>> servers;
-    std::vector<std::string> warnings;  // of what is not followed
+    std::vector<std::string> warnings;  // about directives that are not followed
 
     /// A format named by log_format; null: there is none of that name.
     std::unique_ptr<LogFormat> log_format(const std::string& name) const;

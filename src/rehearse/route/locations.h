@@ -49,7 +49,7 @@ struct Location {
     std::optional<LimitExcept> limit_except;
     std::vector<std::unique_ptr<Location>> children;
 
-    // What is compiled of them.
+    // Compiled from them.
     std::optional<Plan> plan;  // empty: no limits
     std::optional<LimitReqPlan> limit_req_plan;
     RewriteProgram program;

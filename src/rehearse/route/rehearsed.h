@@ -51,7 +51,7 @@ public:
     std::uint64_t doubtful() const noexcept { return doubtful_; }
     /// Null: there can be none.
     const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
-    /// Those that a directive asked about; of one request several can.
+    /// The number of doubtful requests by directive; one request can have several.
     const std::map<const Directive*, std::uint64_t>& doubts() const noexcept { return doubts_; }
     const Evidence& evidence() const noexcept { return evidence_; }
     Rehearsal& rehearsal() noexcept { return rehearsal_; }

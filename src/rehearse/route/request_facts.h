@@ -23,7 +23,7 @@ struct RequestFacts {
     int status_of(Values& values) const;
     /// Whether its method meets a `limit_except`.
     bool is_method(Values& values, const LimitExcept& limit) const;
-    /// What answers where a file is not there.
+    /// The upstream or program that answers where there is no file.
     struct Other {
         bool is_upstream = true;
         bool has_path = true;  // of its own: it is no named location

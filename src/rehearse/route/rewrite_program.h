@@ -28,9 +28,9 @@ public:
     /// Names the variables that the directives set, before any of them is compiled.
     static void declare(const std::vector<const Directive*>& directives, Scope& scope);
 
-    /// Compiles what changes the request, or a variable that something needs: again, if more is
-    /// needed after it. What cannot be followed is left out, and named in `warnings`. Throws
-    /// InputError if a variable that a limit needs depends on it.
+    /// Compiles the directives that change the request, or a variable that something needs; again,
+    /// if that needs more variables. Those that cannot be followed are left out, and named in
+    /// `warnings`. Throws InputError if a variable that a limit needs depends on it.
     void compile(
         const std::vector<const Directive*>& directives, Scope& scope, const RequestFacts& facts,
         std::vector<std::string>& warnings);

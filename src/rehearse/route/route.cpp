@@ -95,7 +95,7 @@ Reached Router::limit_req(Walk& walk) const
         : Reached::none;
 }
 
-/// What comes before the limits of a location. Reached::none: the request goes on.
+/// The steps before the limits of a location. Reached::none: the request goes on.
 Reached Router::around(Walk& walk) const
 {
     const Location& location = *walk.location;
@@ -298,7 +298,7 @@ Router::Next Router::redirect(Walk& walk, std::string_view target) const
     return Next::server;
 }
 
-/// Those of the regular expressions around a location, from the outermost on.
+/// The captures of the regular expressions around a location, from the outermost on.
 void Router::set_captures(const Location& location, Walk& walk)
 {
     if (location.parent != nullptr) {

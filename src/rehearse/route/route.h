@@ -31,7 +31,7 @@ std::string_view place_name(Reached reached) noexcept;
 struct Route {
     Reached reached = Reached::none;
     const Plan* plan = nullptr;  // of Reached::limits
-    // What nginx's own limit did before.
+    // The result of nginx's own limit before.
     LimitReqs::Result limit_req = LimitReqs::Result::unlimited;
 };
 
@@ -58,14 +58,13 @@ public:
     /// (Values::in_doubt). Call after `compile`.
     bool may_doubt(const ServerConf& server) const;
 
-    /// What limit_req refused is seen in the status: the log is not exact enough to compute which
-    /// requests went on.
+    /// The status tells what limit_req refused: the log is not exact enough to compute it.
     void trust_status() noexcept { trusts_status_ = true; }
 
 private:
     static constexpr int most_turns = 10;  // as NGX_HTTP_MAX_URI_CHANGES
 
-    /// What is next for a request.
+    /// The next step of a request.
     enum class Next : std::uint8_t {
         stay,    // the next phase
         find,    // the location of a path that was changed

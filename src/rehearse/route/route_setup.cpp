@@ -66,7 +66,7 @@ void warn_of_unknown(
     }
 }
 
-/// What cannot be seen in the log is named.
+/// Names in a warning what the log does not have.
 void compile(
     Location& location, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
 {

@@ -145,7 +145,7 @@ void Site::compile(HttpConf& conf)
             }
         });
     }
-    // What is compiled may need further variables, which other directives set.
+    // Compiled directives may need further variables, which other directives set.
     check_exactness(conf);
     const auto first_warnings = warnings_;
     for (std::size_t needed = 0;; needed = scope_.needed_count()) {
@@ -167,8 +167,8 @@ void Site::compile(HttpConf& conf)
     }
 }
 
-/// What nginx -t cannot see: a variable of the response by way of a map, and malformed rates in
-/// one.
+/// Finds errors that nginx -t cannot see: a map that reads a variable of the response or has
+/// malformed rates.
 void Site::check_maps(const LimitConf& limit, const ZoneConf& zone)
 {
     const Definitions& definitions = variables_.definitions();

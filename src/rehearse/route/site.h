@@ -24,7 +24,7 @@ public:
     const ServerConf* only() const noexcept { return only_; }
     /// Whether a limit needs to know when requests begin and end.
     bool has_concurrency() const noexcept { return has_concurrency_; }
-    /// What is not followed, with file and line.
+    /// Directives that are not followed, with file and line.
     const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
 private:

@@ -19,7 +19,7 @@ public:
     struct Slot {
         std::uint64_t request = 0;  // for which `value` is valid
         std::string_view value;
-        std::string own;  // what `value` may refer to
+        std::string own;  // text that `value` may refer to
     };
 
     explicit Values(Escape escape) noexcept : escape_(escape) {}
@@ -70,7 +70,7 @@ public:
         return true;
     }
     bool follows_all() const noexcept { return follows_all_; }
-    /// Those of this course, in the order of their questions.
+    /// The doubts of this course, in the order of their questions.
     const std::vector<Doubt>& doubts() const noexcept { return doubts_; }
 
     /// Answers a question that the log does not answer; the same one twice in the same way.
