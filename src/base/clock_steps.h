@@ -37,7 +37,8 @@ public:
     /// Empty: there was no reading.
     std::optional<microseconds> ahead() const noexcept { return ahead_; }
 
-    /// This clock is used in place of the other one: its readings are compared with those, too.
+    /// From now on this clock is used in place of the other one, with whose readings its own are
+    /// compared, too.
     void takes_over_from(const ClockSteps& other, microseconds now) noexcept
     {
         const auto& theirs = other.ahead_ ? other.ahead_ : other.others_ahead_;
@@ -73,9 +74,9 @@ private:
         catches_up_ = std::max(catches_up_, std::optional{ now + std::min(by, longest_catch_up) });
     }
 
-    // Of the steady clock; empty: not known.
+    // How far the clock is ahead of the steady clock; empty: not known.
     std::optional<microseconds> ahead_;
-    std::optional<microseconds> others_ahead_;  // while that is not known: of the one before
+    std::optional<microseconds> others_ahead_;  // of the clock before, while ahead_ is not known
     std::optional<microseconds> catches_up_;    // when it has caught up with its earlier time
 };
 

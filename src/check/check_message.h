@@ -53,7 +53,7 @@ public:
     void leave(ShardPart& request);
     /// The requests that have left.
     LeftRequests& left() noexcept { return left_; }
-    /// The queue is destroyed: nothing becomes of the message.
+    /// The queue is destroyed: the message has no queue to notify.
     void drop() noexcept;
 
     redis::BatchPart* batch_part() noexcept override { return in_sequence() ? this : nullptr; }
@@ -115,7 +115,7 @@ private:
     std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
     redis::ScriptId several_{};
     const SequenceScripts::Sequence* sequence_ = nullptr;  // null: these limits have none
-    std::vector<OfLimit> holdings_;  // of its concurrency limits: it is a message of each
+    std::vector<OfLimit> holdings_;  // of its concurrency limits; each counts this message
     PartList requests_;
     Runs runs_;
     std::vector<KeyReply> replies_;  // by run and limit

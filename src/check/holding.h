@@ -19,7 +19,8 @@ class Holdings;
 /// The format of statement_script's calls.
 inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::concurrency);
 
-/// What the requests of this worker hold of one key with concurrency=, and what Redis knows of it.
+/// The units that requests of this worker hold of one key with concurrency=, and the units that
+/// Redis knows.
 ///
 /// Redis is not sent changes but statements (lua/concurrency.lua). Each check of the key is one. If
 /// Redis may know another number than is held, a statement is repeated until it is answered. The
@@ -117,11 +118,11 @@ private:
         stated,  // to be renewed
         open,    // other messages can become parts of the statement
         ending,  // one of its messages has ended
-        owed,    // it is to be stated again: Redis may know something else, or not for long
+        owed,    // to be stated again: Redis may count otherwise, or not for long
         freed,   // the same, but nothing is held and Redis may count units
     };
     static constexpr std::size_t states = 7;
-    /// How a statement has ended, as far as it has; a later one outweighs the ones before it.
+    /// How a statement has ended so far; a later value outweighs an earlier one.
     enum class Outcome : std::uint8_t {
         refused,    // Redis executed nothing
         answered,   // Redis knows base_ + taken_
@@ -219,7 +220,7 @@ public:
 
     /// The number of keys that it remembers.
     std::size_t size() const noexcept { return table_.size(); }
-    /// Whether requests hold something, or Redis may know so.
+    /// Whether requests hold units, or Redis may count some.
     bool any() const noexcept
     {
         return table_.size() > numbers_[static_cast<std::size_t>(Holding::State::idle)];

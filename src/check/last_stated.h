@@ -13,8 +13,8 @@ using std::chrono::microseconds;
 /// another.
 class LastStated {
 public:
-    /// Whether it is of the same key and `turn`, and says as much: of units that were counted no
-    /// later than `at`, and that they count until `ends`. If not, this is the last one from now on.
+    /// Whether it is of the same key and `turn`, and covers units counted at `at` that count until
+    /// `ends`. If not, this becomes the last one.
     bool covers(
         std::string_view key, microseconds turn, microseconds at = {},
         microseconds ends = {}) noexcept

@@ -56,8 +56,8 @@ void read_state(const StateNumbers& numbers, KeyReply& reply) noexcept
     reply.ignored = retry == ignored_retry;
 }
 
-/// Verdict, remaining, reset and retry. Scripts compute no larger ones, also of times that are
-/// foreign, of 56 bits; and no sum or small multiple of them overflows.
+/// Verdict, remaining, reset and retry. Scripts compute no larger numbers, even from foreign times,
+/// of 56 bits; no sum or small multiple of them overflows.
 constexpr std::int64_t largest_whole = std::int64_t{ 1 } << 58U;
 constexpr double largest = 0x1p58;
 
@@ -70,7 +70,7 @@ bool good_state(const char* fields, std::size_t at) noexcept
         && is_from(ignored_retry, at + 3);
 }
 
-/// A later time would make the numbers of statements ones that a double cannot tell apart.
+/// With a later time, a double could not tell the numbers of statements apart.
 bool good_time(microseconds since_epoch) noexcept
 {
     return since_epoch.count() >= 0 && since_epoch <= redis::latest_time;

@@ -22,8 +22,8 @@ constexpr redis::milliseconds longest{ 10'000 };
 constexpr redis::milliseconds before_retry{ 500 };  // before it is tried again
 
 /// A refund, a charge, or a statement about a block. Each is tried again, for `longest`, if Redis
-/// surely did not execute it, and never if it may have; but the statement that a key is spared
-/// until it is answered. When a refund has ended, such a statement may follow.
+/// surely did not execute it, and never if it may have. Only the statement that a key is spared is
+/// repeated until it is answered. When a refund has ended, such a statement may follow.
 class Settlement final : public redis::Owed {
 public:
     struct Charge {

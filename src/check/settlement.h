@@ -28,7 +28,7 @@ void take_back(
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 /// Redis may have counted, or may still count, a check that is no longer awaited: no block begins
-/// because of that, nor stands.
+/// or stays because of it.
 void spare(
     redis::Client& client, const Receipt& receipt,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;

@@ -75,9 +75,9 @@ std::uint64_t left_out(const FleetMemory::Shared& shared, const OverrideDigest& 
     return static_cast<std::uint64_t>(std::max<std::int64_t>(all, 0));
 }
 
-/// A Redis that has lost its data first knows only the nodes that have called it since. So fewer
-/// nodes count only after each reply of `until_fewer` had fewer, none failed to come, and Redis had
-/// a list of nodes for as long before the first of them. Without a report of this node, `nodes` may
+/// A Redis that has lost its data first knows only the nodes that have called it since. So a
+/// smaller number counts only if all replies of the time `until_fewer` had it, no call failed, and
+/// Redis had had its list of nodes for as long before. Without a report of this node, `nodes` may
 /// be too small for longer.
 void count_nodes(
     FleetMemory::Shared& shared, const SyncReply& reply, bool reports, microseconds now) noexcept

@@ -93,7 +93,7 @@ void Happenings::add(const FleetNode& node)
     }
     for (const NodeReport::Outage& outage : report.outages) {
         Happening one = happening_of(What::redis_away, outage.from_ms, report.name);
-        // A node that is gone cannot say that its last one has ended.
+        // A node that is gone cannot report the end of its last outage.
         const bool lasts = outage.to_ms == 0 && node.live;
         one.until = lasts || outage.to_ms != 0 ? outage.to_ms : std::max(heard, outage.from_ms);
         one.times = outage.times;

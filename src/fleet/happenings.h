@@ -11,8 +11,8 @@
 
 namespace ratelimit::fleet {
 
-/// Something that happened to a fleet. That of many nodes at about one time is one. Times are
-/// milliseconds since the epoch, by Redis's clock.
+/// An event of a fleet. Events of many nodes at about one time are one. Times are milliseconds
+/// since the epoch, by Redis's clock.
 struct Happening {
     enum class What : std::uint8_t {
         redis_away,
@@ -51,8 +51,8 @@ public:
     void add_change(std::string_view member, std::uint64_t version);
     void add_gone(std::string_view member, std::uint64_t heard_us);
 
-    /// Puts some of the two days before `now_ms` together: all would take milliseconds. Call when
-    /// all are added, until it returns false: there are no more.
+    /// Merges some of the events of the two days before `now_ms`: all at once would take
+    /// milliseconds. Call when all are added, until it returns false: there are no more.
     bool merge(std::size_t items, std::uint64_t now_ms);
     /// Call once, when all are merged. The one that ended last first, `most` at most.
     std::vector<Happening> latest() &&;

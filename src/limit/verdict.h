@@ -25,8 +25,8 @@ struct Verdict {
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
-/// Adds to a verdict of the counts alone that the key is blocked for this time, unless that is 0.
-/// Nothing remains, and reset and retry time are at least the rest of the block.
+/// Adds a block of this length, unless it is 0, to a verdict by the counts alone. Nothing remains,
+/// and reset and retry time are at least the rest of the block.
 constexpr void apply_block(Verdict& state, microseconds rest) noexcept
 {
     if (rest.count() <= 0) {

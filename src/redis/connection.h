@@ -191,7 +191,7 @@ private:
     State state_ = State::closed;
     unsigned times_ready_ = 0;
     std::string address_;                   // of the last attempt
-    bool moved_ = false;                    // from one where it was ready
+    bool moved_ = false;                    // away from an address where it was ready
     std::string left_by_;                   // the error of State::leaving
     std::unique_ptr<Timer> connect_timer_;  // limits an attempt, or the pause before it
     ReconnectPolicy reconnect_;

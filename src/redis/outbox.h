@@ -42,7 +42,7 @@ public:
         std::uint32_t shard;  // Client::shard_of its key
         std::size_t group;    // of Outbox::add_group
         Rank rank;            // a process that leaves waits for the first two
-        milliseconds began;   // by the loop's clock: when Redis began to know something else
+        milliseconds began;   // by the loop's clock: when Redis's count began to be wrong
     };
 
     ~Owed() override;
@@ -103,7 +103,7 @@ public:
     /// Messages of one group and rank lapse in the order in which they come.
     std::size_t add_group() noexcept { return groups_++; }
     static constexpr std::size_t settlements = 0;
-    static constexpr std::size_t spared = 1;  // the statements that a key is
+    static constexpr std::size_t spared = 1;  // the statements that a key is spared
     bool empty() const noexcept { return count_ == 0; }
 
     /// Sends it at once, whatever waits. If the client does not accept it, it fails (Fate::unsent).

@@ -24,7 +24,7 @@ public:
 
     bool empty() const noexcept { return in_flight_ == 0; }
     /// `rank`: 0 to 2, how long it can wait. A quarter of the room is only for rank 0, and another
-    /// one not for rank 2: of a lower rank something may come while a higher one is in flight.
+    /// one not for rank 2: a more urgent message may come while others are in flight.
     bool has_room(std::size_t rank) const noexcept { return in_flight_ < size_ - rank * size_ / 4; }
     /// By the loop's clock: the server did not accept or execute the last one.
     milliseconds not_before() const noexcept { return not_before_; }

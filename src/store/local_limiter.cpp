@@ -190,7 +190,7 @@ Policy LocalLimiter::longest_hold(
 }
 
 /// Calls `use` with the check of the request's state, which is stored then if it matters any
-/// longer. Returns by how much longer than by the request's own policy its count lasts there.
+/// longer. Returns how much longer its count lasts there than under the request's own policy.
 template <class Use>
 microseconds LocalLimiter::use_state(
     const LocalRequest& request, microseconds now, Use&& use) noexcept

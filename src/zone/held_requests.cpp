@@ -86,8 +86,8 @@ void HeldRequests::subtract(HeldUnits& units) noexcept
     units_of_requests_.give_back(units);
 }
 
-/// The timer fires more often than something is due: after a stop of this process it is extended by
-/// up to its delay (DueTime), which must not take the time until the units are free.
+/// The timer fires more often than units are due: after a stop of this process it is extended by up
+/// to its delay (DueTime), which must end before the units are free.
 void HeldRequests::queue(HeldUnits& units) noexcept
 {
     units.due = now() + hold_ / 2;

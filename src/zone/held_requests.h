@@ -22,9 +22,9 @@ struct HeldUnits : Link<HeldUnits> {
     HeldUnits* next = nullptr;
 };
 
-/// What the requests of this worker hold of one zone with concurrency=: in Redis (Holdings), or in
-/// this node's memory. In memory it renews units that are held for longer than half of `hold`, and
-/// releases those of a request when it ends.
+/// The units that requests of this worker hold in one zone with concurrency=: in Redis (Holdings),
+/// or in this node's memory. In memory it renews units that are held for longer than half of
+/// `hold`, and releases those of a request when it ends.
 class HeldRequests {
 public:
     using MakeTimer = std::function<std::unique_ptr<Timer>(std::function<void()> fired)>;
@@ -46,7 +46,7 @@ public:
     /// The request has ended.
     void release(HeldUnits& units) noexcept;
 
-    /// Releases all, because the process exits. What is held in Redis is closed.
+    /// Releases all, because the process exits, and closes the holdings in Redis.
     void release_all() noexcept;
 
 private:

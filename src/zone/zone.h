@@ -31,7 +31,7 @@ struct Zone final : LimitOwner {
     std::uint64_t storage_id = 0;
 
     /// Its limits may be checked with limits on other servers. They may count a request that is
-    /// refused there, until that is taken back.
+    /// refused there, until it is refunded.
     bool spans_servers = false;
 
     ngx_shm_zone_t* shared = nullptr;                // the zone's memory on this node

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t empty_place = 0;
 constexpr std::uint64_t removed_place = 1;
 
-/// A hash that is no mark of a place.
+/// The hash, but not 0 or 1, which mark free places.
 std::uint64_t stored(std::uint64_t hash) noexcept
 {
     return hash <= removed_place ? hash + 2 : hash;

@@ -39,11 +39,11 @@ public:
         std::vector<Refusals> refusals;  // by this quota
     };
 
-    /// A quota with which each limit of the zone refuses at most this share of its keys, while one
-    /// less is refused by nginx or by some limit to more. `keys`: by the index of limits(). A
-    /// larger quota of a zone alone never refuses a key that a smaller one did not, so the search
-    /// halves; with limits of other zones beside it, still smaller quotas may do as well. Empty:
-    /// every quota refuses more, because the burst is too small.
+    /// A quota with which each limit of the zone refuses at most this share of its keys; with one
+    /// less, nginx refuses the quota, or a limit refuses more keys. `keys`: by the index of
+    /// limits(). A larger quota of a zone alone never refuses a key that a smaller one did not, so
+    /// the search halves; with limits of other zones beside it, still smaller quotas may do as
+    /// well. Empty: every quota refuses more, because the burst is too small.
     std::optional<Suggestion> suggest(double share, const std::vector<std::uint64_t>& keys);
 
     struct CurvePoint {
