@@ -115,7 +115,7 @@ private:
     std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
     redis::ScriptId several_{};
     const SequenceScripts::Sequence* sequence_ = nullptr;  // null: these limits have none
-    std::vector<OfLimit> holdings_;  // of its concurrency limits; each counts this message
+    std::vector<OfLimit> holdings_;                        // the holdings of its concurrency limits
     PartList requests_;
     Runs runs_;
     std::vector<KeyReply> replies_;  // by run and limit

@@ -178,7 +178,7 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
     return NGX_CONF_OK;
 }
 
-/// Adds the memory that counts this node's requests, as small as a zone with a whole history.
+/// Adds the memory that counts this node's requests: the smallest zone that keeps a whole history.
 char* add_requests(ngx_conf_t* cf, MainConf& main)
 {
     static char tag;

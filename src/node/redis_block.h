@@ -63,7 +63,7 @@ public:
     redis::Client& client();
     /// Sends checks to the client.
     Coalescer& coalescer();
-    /// What this worker let in ahead of Redis. Call after client().
+    /// The units that this worker let in ahead of Redis. Call after client().
     AheadUnits& ahead_units() noexcept { return *ahead_units_; }
     /// The leases that this worker renews. Call after client().
     LeaseRenewals& lease_renewals() noexcept { return *lease_renewals_; }
@@ -85,7 +85,7 @@ public:
     /// After close(), nginx's event loop does not run any longer: sends what the client still owes,
     /// with a loop and connections of its own, for at most connect_timeout + timeout.
     void send_owed() noexcept;
-    /// Destroys the client. After that.
+    /// Destroys the client. Call after send_owed().
     void stop() noexcept;
 
     void server_up(const redis::Endpoint& server) noexcept override;

@@ -32,7 +32,7 @@ enum class Next : std::uint8_t {
 /// What an error says of the call that got it.
 struct ErrorRule {
     std::string_view word = {};  // the first of the error
-    std::string_view text = {};  // that it has, too
+    std::string_view text = {};  // a text that it also has
     bool executed = false;       // Redis may have executed a part of the script
     bool leaves = false;     // the server cannot execute scripts now, or is no longer the right one
     bool by_keys = false;    // of calls that share a command, each may be executed alone

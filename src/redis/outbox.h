@@ -85,8 +85,8 @@ private:
     bool unsettled_ = false;        // counted in UnsettledKeys
     List<Owed>* list_ = nullptr;    // it waits there; null: it is in flight
     SendWindow* window_ = nullptr;  // it is in flight there
-    milliseconds since_{ 0 };       // it waits, and until then
-    milliseconds due_{ 0 };
+    milliseconds since_{ 0 };       // it waits since then
+    milliseconds due_{ 0 };         // and until then
     milliseconds lapses_{ 0 };
 };
 

@@ -13,8 +13,8 @@ struct DenialCache::Entry : KeyedNode {
     std::uint32_t cost : 30;
     std::uint32_t used_up : 1;  // Verdict::used_up
     std::uint32_t blocked : 1;  // the key is blocked, so every cost is refused
-    /// Requests; if the key is blocked, nothing remains: how many milliseconds its block ends
-    /// before retry_at, rounded down.
+    /// Requests. If the key is blocked, so that none remain: by how many milliseconds its block
+    /// ends before retry_at, rounded down.
     std::uint32_t remaining;
 };
 

@@ -74,7 +74,7 @@ public:
         return count << level_;
     }
 
-    /// Removes a key's counts to `counts`. False: there are none.
+    /// Moves a key's counts to `counts`. False: there are none.
     bool take(std::uint64_t hash, KeyCount* counts);
 
     struct Numbers {

@@ -78,7 +78,7 @@ private:
     std::vector<LimitResult> results_;
     std::vector<AskedLimit> asked_;             // by the last request
     std::vector<const PlannedLimit*> planned_;  // the same
-    std::vector<std::string> keys_;             // the same, or more
+    std::vector<std::string> keys_;             // their keys, and unused texts behind them
     std::optional<Trace> trace_;
     std::string text_;    // of a key, a rate, a cost
     bool again_ = false;  // the request is noted already

@@ -87,8 +87,8 @@ private:
         int turns = 0;                // changes of the path, and redirects
         int upstreams = 0;            // that were asked
         bool has_error_page = false;  // nginx takes one for a request
-        bool is_counted = false;      // by limit_req: once for a request, too
-        bool is_cut = false;          // its body is no longer there to be too long
+        bool is_counted = false;      // limit_req has counted it, which it does once for a request
+        bool is_cut = false;          // the length of its body was checked: once for a request
 
         Next end(Reached reached) noexcept
         {
