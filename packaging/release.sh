@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Makes the files of a release on this system and processor: the module for some nginx, the Debian package for this
 # system's nginx, and the sources; and SHA256SUMS of them.
-# Usage: packaging/release.sh DEST [NGINX...]
+# Usage: packaging/release.sh DEST [--arm64] [NGINX...]
 #
-# NGINX are values of `./build.sh module --nginx`; the default is nginx's newest stable and mainline and 1.28.
+# NGINX are values of `./build.sh module --nginx`, or folders of sources as its --source takes them, with a slash in the
+# name; the default is nginx's newest stable and mainline and 1.28. --arm64, on Debian 12 for amd64, also makes each
+# module for arm64.
 # .github/workflows/release.yml runs it for each release, on both processors; it needs no workflow.
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-dest=${1:?usage: release.sh DEST [NGINX...]}
+dest=${1:?usage: release.sh DEST [--arm64] [NGINX...]}
 shift
+processors=('')
+if [ "${1:-}" = --arm64 ]; then
+    processors+=(--arm64)
+    shift
+fi
 [ $# -gt 0 ] || set -- stable mainline 1.28.3
 mkdir -p "$dest"
 dest=$(cd "$dest" && pwd)
@@ -17,11 +24,15 @@ name=ngx_http_ratelimit_module
 version=$(sed -n 's/.*version = "\(.*\)";/\1/p' "$top"/src/*/version.h)
 
 for nginx; do
-    said=$("$top/build.sh" module --nginx "$nginx")
-    printf '%s\n' "$said"
-    file=${said%%$'\n'*}
-    folder=$(basename "$(dirname "$file")")  # nginx-1.31.4-x86_64-linux-gnu
-    cp "$file" "$dest/$name-$version-${folder%-linux-gnu}.so"
+    source=--nginx
+    [[ $nginx != */* ]] || source=--source
+    for processor in "${processors[@]}"; do
+        said=$("$top/build.sh" module "$source" "$nginx" ${processor:+"$processor"})
+        printf '%s\n' "$said"
+        file=${said%%$'\n'*}
+        folder=$(basename "$(dirname "$file")")  # nginx-1.31.4-x86_64-linux-gnu
+        cp "$file" "$dest/$name-$version-${folder%-linux-gnu}.so"
+    done
 done
 
 if command -v dpkg-buildpackage apt-get >/dev/null; then
