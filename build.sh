@@ -188,9 +188,17 @@ say_step() {
     fi
 }
 
-# say_building FILE WHAT TIME: the time is that of a first build, with two processors.
+# time_of ALONE SHARED: prints how long ALONE minutes of one processor, and SHARED minutes of two, take with those here.
+time_of() {
+    local minutes=$(($1 + (2 * $2 + jobs - 1) / jobs)) several=s
+    [ "$jobs" -gt 1 ] || several=
+    [ "$minutes" -gt 1 ] && minutes="$minutes minutes" || minutes='a minute'
+    echo "about $minutes with $jobs processor$several"
+}
+
+# say_building FILE WHAT MINUTES: the minutes are those of a first build, with two processors.
 say_building() {
-    if [ -e "$1" ]; then say_step "Building what has changed of $2"; else say_step "Building $2: $3 with two processors"; fi
+    if [ -e "$1" ]; then say_step "Building what has changed of $2"; else say_step "Building $2: $(time_of 0 "$3")"; fi
 }
 
 build_module() {
@@ -213,7 +221,7 @@ build_module() {
         configure_nginx
         printf '%s\n' "$stamp" >"$build/nginx/stamp"
     fi
-    say_building "$module" 'the module' 'a minute'
+    say_building "$module" 'the module' 1
     (cd "$nginx_source" && make -s -j"$jobs" -f "$build/nginx/Makefile" modules) \
         >"$build/make.log" 2>&1 || {
         tail -n 40 "$build/make.log" >&2
@@ -254,7 +262,7 @@ build_rehearse() {
         return
     fi
     need "${rehearse_packages[@]}"
-    say_building "$build/ratelimit-rehearse" ratelimit-rehearse 'a minute'
+    say_building "$build/ratelimit-rehearse" ratelimit-rehearse 1
     build_programs "$build/unit" ratelimit-rehearse
     # Renamed, not overwritten: it may run.
     cp "$build/unit/ratelimit-rehearse" "$build/ratelimit-rehearse.new"
@@ -271,7 +279,7 @@ cpp_files() {
 build_unit_tests() {
     local folder=$build/unit$1
     ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core"
-    say_building "$folder/unit" 'the unit tests' 'three minutes'
+    say_building "$folder/unit" 'the unit tests' 3
     build_programs "$folder" tests -DTESTS=ON -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" \
         -DNGINX_SOURCE="$top/build/nginx-core/src" "${@:2}"
 }
@@ -284,7 +292,7 @@ make_deb() {
     mapfile -t packages < <(packages_for rehearse deb)
     need_to_build "${packages[@]}"
     choose_hiredis  # the package depends on Debian's if that is new enough
-    say 'Building the package, with the module and ratelimit-rehearse: four minutes with two processors'
+    say "Building the package, with the module and ratelimit-rehearse: $(time_of 0 4)"
     exec bash "$top/packaging/deb.sh" "$build/deb"
 }
 
@@ -319,6 +327,7 @@ main() {
     rehearse) build_rehearse ;;
     demo)
         mapfile -t packages < <(packages_for demo)
+        [ -e "$module" ] || say "Building and showing the demonstration: $(time_of 1 2)"
         need_to_build "${packages[@]}"
         build_module
         exec bash "$top/t/demo.sh" "$module" "$@"

@@ -151,8 +151,22 @@ check_program() {
 # Prints the newest version of glibc whose symbols the module needs; nothing with another libc.
 glibc_of() { "${tools}objdump" -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -u -V | sed -n '$s/GLIBC_//p'; }
 
+# Sets the paths and the program of print_use to those of the project's own packages.
+use_packages() {
+    case $described in
+    angie-*) modules_path=/usr/lib/angie/modules conf_path=/etc/angie/angie.conf program=angie ;;
+    openresty-*)
+        prefix=/usr/local/openresty/nginx
+        modules_path=$prefix/modules conf_path=$prefix/conf/nginx.conf program=openresty
+        ;;
+    *) modules_path=/usr/lib/nginx/modules conf_path=/etc/nginx/nginx.conf program=nginx ;;
+    esac
+    paths=', with the paths of its packages'
+}
+
 print_use() {
-    local file=$1 libraries glibc
+    local file=$1 libraries glibc paths=''
+    [ -n "$program" ] || use_packages
     libraries=$(needed_by "$file" | grep -E '^lib(ssl|crypto)' | xargs)
     glibc=$(glibc_of "$file")
     cat <<END
@@ -160,10 +174,10 @@ $file
 fits ${described/-/ } $fits
 on $("${tools}gcc" -dumpmachine | cut -d- -f1) with ${glibc:+glibc $glibc or later, }${libraries/ / and }
 
-These lines load it:
+These lines load it$paths:
   install -D -m 644 $file $modules_path/$module_name.so
   sed -i '1i load_module $modules_path/$module_name.so;' $conf_path
-  ${program:-nginx} -t && ${program:-nginx} -s reload
+  $program -t && $program -s reload
 END
 }
 
@@ -201,7 +215,7 @@ prepare_tools() {
 
 build_module_file() {
     local version='' tree='' program='' described='' fits='with --with-compat, which nginx -V shows' options=(--with-compat)
-    local prefix modules_path=/usr/lib/nginx/modules conf_path=/etc/nginx/nginx.conf tools=''
+    local prefix modules_path conf_path tools=''
     read_options "$@"
     if command -v apt-get >/dev/null; then need "${module_packages[@]}"; fi
     check_tools
@@ -225,7 +239,7 @@ build_module_file() {
     if [ -z "$tree" ]; then tree=$(fetch_source "$described"); fi
     [ -f "$tree/src/core/nginx.h" ] || fail "$tree is not the source of an nginx"
     described=$(describe_source "$tree")
-    say "Building the module for $described: a few minutes"
+    say "Building the module for $described"
 
     export RATELIMIT_HIREDIS=${RATELIMIT_HIREDIS:-$top/build/hiredis} RATELIMIT_LINK=static
     [ -f "$RATELIMIT_HIREDIS/lib/libhiredis.a" ] || sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"

@@ -26,6 +26,7 @@ programs_for() {
 run_tests() {
     local tests=() folders=() except='' packages programs program name
     cd "$top" || exit
+    [ $# -gt 0 ] || say "Building and running all tests: $(time_of 3 12)"
     if [ "${1:-}" = --except ]; then
         except=$2
         shift 2

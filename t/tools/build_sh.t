@@ -71,7 +71,7 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
     like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'lint installs its own';
     stand_in('dpkg-query', 'exit 1');
     for my $tests ('', ' t/rehearse/logs.t t/operators/monitoring.t') {
-        my ($list) = $failed->("test$tests") =~ /^build\.sh: not installed: (.*)\n\z/;
+        my ($list) = $failed->("test$tests") =~ /\A(?:Building and running all tests: .*\n)?build\.sh: not installed: (.*)\n\z/;
         my %listed = map { $_ => 1 } split ' ', $list // '';
         is_deeply [grep { !$listed{$_} } qw(nginx nginx-dev pkg-config libssl-dev redis-server libcli11-dev prometheus)],
             [], "one list has all that is needed: test$tests";
@@ -133,13 +133,32 @@ subtest 'build.sh says how many packages it installs, and asks a person' => sub 
     unlink glob "$folder/bin/*";
 };
 
+subtest 'the two commands of README.md say first how long they take with the processors here' => sub {
+    stand_in('dpkg-query', 'exit 1');
+    stand_in('env', 'exit 1');    # runs apt-get
+    for (
+        [1, '5 minutes with 1 processor',  '27 minutes with 1 processor'],
+        [2, '3 minutes with 2 processors', '15 minutes with 2 processors'],
+        [8, '2 minutes with 8 processors', '6 minutes with 8 processors'],
+    ) {
+        my ($processors, $demo, $test) = @{$_};
+        my %here = (PATH => stand_in('nproc', "echo $processors"), BUILD_DIR => "$folder/new");
+        my (undef, $output) = run('./build.sh demo', %here);
+        like $output, qr/\ABuilding and showing the demonstration: about $demo\nInstalling /, 'the demonstration';
+        (undef, $output) = run('./build.sh test', %here);
+        like $output, qr/\ABuilding and running all tests: about $test\nInstalling /, 'the tests';
+    }
+    unlink glob "$folder/bin/*";
+};
+
 subtest 'build.sh deb says what it builds before it does' => sub {
     stand_in('dpkg-query', 'echo "install ok installed"');
     stand_in('pkg-config', 'exit 0');
+    stand_in('nproc', 'echo 2');
     my $path = stand_in('dpkg-buildpackage', 'echo the compiler stopped; exit 1');
     my ($status, $output) = run('./build.sh deb', PATH => $path, BUILD_DIR => "$folder/build", RATELIMIT_HIREDIS => '');
     isnt $status, 0;
-    is $output, "Building the package, with the module and ratelimit-rehearse: four minutes with two processors\n"
+    is $output, "Building the package, with the module and ratelimit-rehearse: about 4 minutes with 2 processors\n"
         . "the compiler stopped\nbuild.sh deb: the package could not be made, see $folder/build/deb/log\n",
         'and shows the end of the log if it fails';
     unlink glob "$folder/bin/*";
