@@ -98,6 +98,10 @@ cp -r --parents "${parts[@]}" "$tree/"
 cp -r packaging/debian "$tree/debian"
 MAINTAINER=$(maintainer) awk '$1 == "Maintainer:" { $2 = ENVIRON["MAINTAINER"] } { print }' \
     packaging/debian/control >"$tree/debian/control"
+if [ -n "$hiredis" ]; then  # there, so that the names of its folders in the debug information are relative
+    cp -r "$hiredis" "$tree/hiredis"
+    export RATELIMIT_HIREDIS=$tree/hiredis
+fi
 copyright_file >"$tree/debian/copyright"
 changelog_file >"$tree/debian/changelog"
 
