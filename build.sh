@@ -292,7 +292,7 @@ make_deb() {
     mapfile -t packages < <(packages_for rehearse deb)
     need_to_build "${packages[@]}"
     choose_hiredis  # the package depends on Debian's if that is new enough
-    say "Building the package, with the module and ratelimit-rehearse: $(time_of 0 4)"
+    say "Building the package, with the module and ratelimit-rehearse: $(time_of 0 3)"
     exec bash "$top/packaging/deb.sh" "$build/deb"
 }
 
@@ -327,7 +327,7 @@ main() {
     rehearse) build_rehearse ;;
     demo)
         mapfile -t packages < <(packages_for demo)
-        [ -e "$module" ] || say "Building and showing the demonstration: $(time_of 1 2)"
+        [ -e "$module" ] || say "Building and showing the demonstration: $(time_of 1 1)"
         need_to_build "${packages[@]}"
         build_module
         exec bash "$top/t/demo.sh" "$module" "$@"

@@ -137,8 +137,8 @@ subtest 'the two commands of README.md say first how long they take with the pro
     stand_in('dpkg-query', 'exit 1');
     stand_in('env', 'exit 1');    # runs apt-get
     for (
-        [1, '5 minutes with 1 processor',  '27 minutes with 1 processor'],
-        [2, '3 minutes with 2 processors', '15 minutes with 2 processors'],
+        [1, '3 minutes with 1 processor',  '27 minutes with 1 processor'],
+        [2, '2 minutes with 2 processors', '15 minutes with 2 processors'],
         [8, '2 minutes with 8 processors', '6 minutes with 8 processors'],
     ) {
         my ($processors, $demo, $test) = @{$_};
@@ -158,7 +158,7 @@ subtest 'build.sh deb says what it builds before it does' => sub {
     my $path = stand_in('dpkg-buildpackage', 'echo the compiler stopped; exit 1');
     my ($status, $output) = run('./build.sh deb', PATH => $path, BUILD_DIR => "$folder/build", RATELIMIT_HIREDIS => '');
     isnt $status, 0;
-    is $output, "Building the package, with the module and ratelimit-rehearse: about 4 minutes with 2 processors\n"
+    is $output, "Building the package, with the module and ratelimit-rehearse: about 3 minutes with 2 processors\n"
         . "the compiler stopped\nbuild.sh deb: the package could not be made, see $folder/build/deb/log\n",
         'and shows the end of the log if it fails';
     unlink glob "$folder/bin/*";
