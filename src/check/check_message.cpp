@@ -54,9 +54,7 @@ void CheckMessage::drop() noexcept
 {
     abandon();
     holdings_.clear();
-    while (!requests_.empty()) {
-        requests_.pop_front();
-    }
+    requests_.each([](ShardPart& part) { part.unlink(); });
 }
 
 void CheckMessage::copy_limits(const ShardPart& part)

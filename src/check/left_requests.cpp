@@ -19,7 +19,7 @@ void LeftRequests::add(
     redis::Client& client, NodeTime node_time, const ShardPart& part,
     std::span<const LimitCheck> limits)
 {
-    if (any()) {
+    if (any() || part.limits.front()->scripts.only_look()) {
         return;
     }
     client_ = &client;

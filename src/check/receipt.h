@@ -23,9 +23,9 @@ struct Receipt {
     std::optional<microseconds> now;  // LimitCheck::now
     microseconds taken_at{ 0 };       // when Redis decided, by the clock that decided
     std::uint32_t shard = 0;          // Client::shard_of its keys
-    redis::ScriptId refund{};
+    redis::ScriptId refund = redis::ScriptId::none;
     redis::ScriptId charge{};
-    redis::ScriptId block{};
+    redis::ScriptId block = redis::ScriptId::none;
     const LimitOwner* owner = nullptr;  // null: none is notified
 };
 

@@ -22,13 +22,19 @@ using NodeTime = std::chrono::microseconds (*)() noexcept;
 /// The ids of the scripts that check a limit, and change its count later.
 struct CheckScripts {
     redis::ScriptId several{};  // for the algorithms of all limits that are checked together
-    redis::ScriptId refund{};
+    redis::ScriptId refund = redis::ScriptId::none;
     SequenceScripts* sequences = nullptr;  // null: `several` decides every request
     std::size_t bit = 0;                   // the limit's, in `sequences`
     redis::ScriptId charge{};
-    redis::ScriptId statement{};  // of a concurrency limit
-    redis::ScriptId block{};      // of a limit with a block
-    redis::ScriptId report{};     // of a limit of a zone with ahead=
+    redis::ScriptId statement = redis::ScriptId::none;  // of a concurrency limit
+    redis::ScriptId block = redis::ScriptId::none;      // of a limit with a block
+    redis::ScriptId report{};                           // of a limit of a zone with ahead=
+
+    /// Whether the check counts nothing, and nothing is settled: the API looks at a key.
+    bool only_look() const noexcept
+    {
+        return refund == redis::ScriptId::none && statement == redis::ScriptId::none;
+    }
 };
 
 /// The part of a limit of one request that Redis decides. It must not move until the check ends.

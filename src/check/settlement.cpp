@@ -301,7 +301,7 @@ void take_back(
 void spare(redis::Client& client, const Receipt& receipt, redis::milliseconds ago) noexcept
 {
     static LastStated last;
-    if (receipt.policy.block.count() == 0 || receipt.cost == 0) {
+    if (receipt.block == redis::ScriptId::none || receipt.cost == 0) {
         return;
     }
     const microseconds wait = client.longest_wait();

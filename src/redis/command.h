@@ -20,7 +20,7 @@ std::string time_command(std::string_view key);
 std::string auth_command(std::string_view username, std::string_view password);
 
 /// Index of a script in the client's ScriptRegistry.
-enum class ScriptId : std::uint16_t {};
+enum class ScriptId : std::uint16_t { none = 0xffff };
 
 /// The SHA-1 digest by which EVALSHA names a script, in hexadecimal digits.
 using ScriptDigest = std::array<char, 40>;

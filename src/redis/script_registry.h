@@ -2,6 +2,7 @@
 
 #include "redis/command.h"
 
+#include <cassert>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,6 +56,7 @@ public:
     void name_by(Script choice) noexcept { named_by_ = choice; }
     void begin_script(ScriptId script, ArgumentCount count)
     {
+        assert(script != ScriptId::none);
         const ScriptDigest& digest = scripts_.digests()[static_cast<std::size_t>(script)];
         begin(
             named_by_,

@@ -58,6 +58,23 @@ subtest 'the API shows a server that hangs, replies errors, stops, and restarts'
     cmp_ok server_of($node)->{reconnects}, '>', 0;
 };
 
+subtest 'a look-up of a key without an answer leaves nothing behind' => sub {
+    my $redis = redis(conf => "slowlog-log-slower-than 0\nslowlog-max-len 10000\n");
+    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 500ms; connect_timeout 5s; }"
+            . 'ratelimit_zone $arg_k zone=test rate=5r/h block=10m;',
+        server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+    is $node->status('/?k=before'), 200;
+    $redis->pause;
+    is $node->status('/ops/zones/test/keys/looked-up'), 503, 'Redis hangs';
+    $redis->stop('KILL');
+    $redis->start;
+    wait_until('Redis decides again', sub { $node->status('/?k=after'); server_of($node)->{state} eq 'up' });
+    wait_until('a key is blocked', sub { $node->status('/?k=after'); $redis->keys_like('*after*') == 2 });
+    my @commands = map { join ' ', @{ $_->[3] } } @{ $redis->cmd(qw(SLOWLOG GET), -1) };
+    cmp_ok scalar(grep { /after/ } @commands), '>', 1, 'Redis has logged its commands';
+    is_deeply [grep { /looked-up/ } @commands], [], 'none of them is about the key';
+};
+
 subtest 'workers without requests notice that Redis hangs, and that it is back' => sub {
     my $node = node(zone => 'rate=1000r/d', server => $api, workers => 2);
     wait_until('the server is up', sub { (server_of($node) // {})->{workers_up} });
