@@ -53,6 +53,8 @@ end
 -- The change is made even if the journal cannot be written.
 local function note(json)
     local letter = string.sub(ARGV[1], 1, 1)
+    -- Its begin, as in fleet_sync.lua, if the journal was lost since then.
+    redis.pcall('ZADD', KEYS[6], 'NX', text(version - 1), '')
     redis.pcall('ZADD', KEYS[6], text(version), letter .. #ARGV[2] .. ':' .. ARGV[2] .. json)
     redis.pcall('ZREMRANGEBYRANK', KEYS[6], 1, -1 - most_in_journal)
 end

@@ -16,7 +16,6 @@ constexpr milliseconds longest_answer{ 250 };  // then another worker may try
 constexpr milliseconds after_failure{ 350 };   // all other workers look before this one
 constexpr milliseconds lease{ 1250 };
 constexpr milliseconds until_next_part{ 50 };
-constexpr milliseconds silence{ 3000 };        // after which it is logged
 constexpr milliseconds asked_in_vain{ 2000 };  // in it by one worker at least
 
 }  // namespace

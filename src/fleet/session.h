@@ -38,6 +38,8 @@ public:
         std::uint64_t storage = 0;  // as Sync::Parts
     };
 
+    static constexpr milliseconds silence{ 3000 };  // of Redis, which is then away
+
     explicit Session(const Parts& parts);
     ~Session() override;
     Session(const Session&) = delete;

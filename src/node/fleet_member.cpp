@@ -53,11 +53,13 @@ void FleetMember::find_slots(ngx_log_t& log) noexcept
 void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
+    const bool known = fleet.shared().loaded.load();  // perhaps of another Redis
     fleet.follow(storage());
+    const bool loaded = fleet.loaded();
     configured_at_ = node_clock.monotonic();
     replaces_ = ngx_inherited != 0 ? static_cast<std::uint64_t>(ngx_parent) : 0;
-    note_load(settings);
-    if (fleet.loaded()) {
+    note_load(settings.first(std::min(settings.size(), NodePast::most_zones)));
+    if (loaded) {
         return;
     }
     const std::string reason =
@@ -73,17 +75,17 @@ void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
     // error.
     ngx_log_error(
         NGX_LOG_NOTICE, &log, 0,
-        "ratelimit: fleet: the limits are those of nginx.conf, the overrides follow when redis "
-        "\"%V\" answers (%V)",
+        "ratelimit: fleet: %s, the overrides follow when redis \"%V\" answers (%V)",
+        known ? "the earlier overrides stay in force" : "the limits are those of nginx.conf",
         &block, &text);
 }
 
-/// Notes what a reload changed. The first configuration of a node changes nothing.
+/// Notes what a reload changed in these zones, of which there is room. The first configuration of a
+/// node changes nothing.
 void FleetMember::note_load(std::span<const ZoneSettings> settings)
 {
     std::vector<NodePast::ZoneSettings> zones;
-    for (const auto& [zone, digits] :
-         settings.first(std::min(settings.size(), NodePast::most_zones))) {
+    for (const auto& [zone, digits] : settings) {
         NodePast::ZoneSettings& added = zones.emplace_back();
         added.zone = OverrideTable::zone_hash(zone);
         digits.copy(added.digits.data(), added.digits.size());
@@ -163,12 +165,15 @@ void FleetMember::add_past(fleet::NodeReport& report) const
     if (!lock) {
         return;
     }
-    const std::int64_t heard = shared.heard_us.load();
+    const std::int64_t now = node_clock.monotonic().count();
     if (fleet.follows(storage())) {  // else a later configuration has another Redis
-        shared.past.follow(!shared.connected.load(), heard == 0 ? configured_at_.count() : heard);
+        const std::int64_t heard = shared.heard_us.load();
+        const std::int64_t since = heard == 0 ? configured_at_.count() : heard;
+        const bool is_away =
+            !shared.connected.load() && now - since > microseconds(fleet::Session::silence).count();
+        shared.past.follow(is_away, since);
     }
     // Without an answer yet, Redis's clock is not known.
-    const std::int64_t now = node_clock.monotonic().count();
     const std::int64_t now_ms = shared.offset_us.load() != 0
         ? fleet.redis_time(microseconds{ now }).count()
         : static_cast<std::int64_t>(ngx_time()) * 1000;

@@ -109,6 +109,31 @@ subtest 'a node that is started or reloaded while Redis is away sees the same ou
     is scalar(grep { $_->{what} eq 'redis_away' } @{ happened($one) }), 1, 'which is no outage';
 };
 
+subtest 'a Redis that answers a node late was not away, if that was for at most three seconds' => sub {
+    my ($redis, $other) = (redis(), redis());
+    $redis->pause;
+    my $node = member(redis => $redis, zone => 'rate=9r/d', key => '$arg_k', fleet => 'node=edge-1');
+    $redis->resume;
+    entry_where($node, 'its start', 'started', sub { 1 });
+    override($node, 'a', { block => JSON::PP::true() });
+    $other->pause;
+    my ($from, $to) = map { $_->addr } $redis, $other;
+    $node->configure(http => $node->{http} =~ s/\Q$from\E/$to/r)->reload(gone => 1);
+    is $node->count_log(qr/the earlier overrides stay in force, the overrides follow when redis "main" answers/), 1,
+        'a reload to another one says so';
+    is $node->status('/?k=a'), 429, 'and they do';
+    $other->resume;
+    entry_where($node, 'it is in another fleet', 'started', sub { 1 });
+    is_deeply [grep { $_->{what} eq 'redis_away' && defined $_->{until} && $_->{until} - $_->{at} <= 3 } @{ happened($node) }], [];
+};
+
+subtest 'a reload of more zones than a node remembers changes nothing' => sub {
+    my $zones = join '', map { "ratelimit_zone \$arg_k zone=n$_:64k rate=1r/s;" } 1 .. 300;
+    my $node = member(redis => redis(), zone => 'rate=9r/d', key => '$arg_k', fleet => 'node=edge-1', http => $zones);
+    $node->reload(gone => 1);
+    is entry_where($node, 'a reload', 'loaded', sub { 1 })->{settings}, '';
+};
+
 subtest 'a reload is listed with the settings that it changed, those of several nodes as one' => sub {
     my $redis = redis();
     my @nodes = two_nodes($redis, http => 'ratelimit_zone $arg_k zone=old rate=1r/s;');
