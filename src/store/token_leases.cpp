@@ -172,7 +172,8 @@ TokenLeases::Answer TokenLeases::spend(
     }
     part->left -= request.cost;
     Verdict state = state_before(lease->answer, policy, lease->left());
-    state.reset -= std::clamp(now - lease->newest.sent, microseconds{ 0 }, state.reset);
+    const microseconds passed = std::max(now - lease->newest.sent, microseconds{ 0 });
+    state.reset = std::max(state.reset - passed, microseconds{ 0 });
     return { state, entry->worth_renewing(request, policy, most, now), *part };
 }
 
