@@ -88,8 +88,9 @@ Condition condition_of(const Directive& directive, Scope& scope)
     if (words.size() == 2) {
         out.negated = words[0].starts_with('!');
         const std::string test = words[0].substr(out.negated ? 1 : 0);
-        const bool of_path = words[1].find("$request_filename") != std::string::npos
-            || words[1].find("$uri") != std::string::npos;
+        // The log tells nothing of other files.
+        const bool of_path = words[1] == "$request_filename" || words[1] == "$document_root$uri"
+            || words[1] == "$realpath_root$uri";
         if (of_path && (test == "-f" || test == "-d" || test == "-e" || test == "-x")) {
             out.kind = Condition::Kind::exists;
             out.directive = &directive;
