@@ -36,10 +36,39 @@ END
 my ($version) = qx('$program' -v 2>&1) =~ m{^nginx version: nginx/(\S+)}m or die "$program has no version";
 my $file;
 
+# First, so that it compiles the module, and the next finds it built: it has the same options.
+subtest 'it says what is missing, and works without apt' => sub {
+    # A PATH with the programs of this machine but those of Debian's packages, and with a compiler without headers.
+    my $path = "$folder/without-apt";
+    mkdir $path or die $!;
+    for my $program (map { glob "$_/*" } '/usr/bin', '/bin') {
+        my ($name) = $program =~ m{([^/]+)$};
+        symlink $program, "$path/$name" unless $name =~ /^(?:apt|dpkg|openssl$)/;
+    }
+    my (undef, undef, $stderr) = module_for("--like '$program'", PATH => $path);
+    is $stderr, "build.sh: missing to build a module (packages of Debian, Fedora and RHEL, Alpine):\n  openssl\n", 'a program';
+    symlink '/usr/bin/openssl', "$path/openssl" or die $!;
+    unlink "$path/g++" or die $!;
+    chmod 0755, write_file("$path/g++", <<'END');
+#!/bin/sh
+case "$*" in *fsyntax*) ! grep -Eq 'json|ssl' ;; *) exec /usr/bin/g++ "$@" ;; esac
+END
+    (undef, undef, $stderr) = module_for("--like '$program'", PATH => $path);
+    is $stderr, "build.sh: missing to build a module (packages of Debian, Fedora and RHEL, Alpine):\n"
+        . "  OpenSSL's headers (libssl-dev, openssl-devel, openssl-dev)\n"
+        . "  JSON for Modern C++ (nlohmann-json3-dev, json-devel, nlohmann-json)\n", 'headers';
+    unlink "$path/g++" or die $!;
+    symlink '/usr/bin/g++', "$path/g++" or die $!;
+    my ($status, $printed) = module_for("--like '$program'", PATH => $path);
+    is $status, 0, 'with all of them it builds';
+    ($file) = $printed =~ m{^(/.*/ngx_http_ratelimit_module\.so)$}m;
+    ok $file, 'the module';
+};
+
 subtest "a module is built like $program" => sub {
     my ($status, $printed, $stderr) = module_for("--like '$program'");
     is $status, 0, 'it is built' or diag $stderr;
-    ($file) = $printed =~ m{^(/.*/ngx_http_ratelimit_module\.so)$}m;
+    like $printed, qr{^\Q$file\E$}m, 'the same file';
     like $file, qr{^\Q@{[ build_folder() ]}\E/module/nginx-\Q$version\E-\w[\w-]+/}, 'in a folder of its own';
     like $printed, qr{^fits nginx \Q$version\E with --with-compat}m, 'it says which nginx can load it';
     like $printed, qr{^on \w+ with glibc 2\.\d+ or later, libssl\.so\.\d+ and libcrypto\.so\.\d+$}m,
@@ -152,33 +181,6 @@ subtest 'one line says what is wrong' => sub {
         like $stderr, qr/^build\.sh: $message.*$/m, 'and says why';
         is $printed, '', 'and prints no file';
     }
-};
-
-subtest 'it says what is missing, and works without apt' => sub {
-    # A PATH with the programs of this machine but those of Debian's packages, and with a compiler without headers.
-    my $path = "$folder/without-apt";
-    mkdir $path or die $!;
-    for my $program (map { glob "$_/*" } '/usr/bin', '/bin') {
-        my ($name) = $program =~ m{([^/]+)$};
-        symlink $program, "$path/$name" unless $name =~ /^(?:apt|dpkg|openssl$)/;
-    }
-    my (undef, undef, $stderr) = module_for("--like '$program'", PATH => $path);
-    is $stderr, "build.sh: missing to build a module (packages of Debian, Fedora and RHEL, Alpine):\n  openssl\n", 'a program';
-    symlink '/usr/bin/openssl', "$path/openssl" or die $!;
-    unlink "$path/g++" or die $!;
-    chmod 0755, write_file("$path/g++", <<'END');
-#!/bin/sh
-case "$*" in *fsyntax*) ! grep -Eq 'json|ssl' ;; *) exec /usr/bin/g++ "$@" ;; esac
-END
-    (undef, undef, $stderr) = module_for("--like '$program'", PATH => $path);
-    is $stderr, "build.sh: missing to build a module (packages of Debian, Fedora and RHEL, Alpine):\n"
-        . "  OpenSSL's headers (libssl-dev, openssl-devel, openssl-dev)\n"
-        . "  JSON for Modern C++ (nlohmann-json3-dev, json-devel, nlohmann-json)\n", 'headers';
-    unlink "$path/g++" or die $!;
-    symlink '/usr/bin/g++', "$path/g++" or die $!;
-    my ($status, $printed) = module_for("--like '$program'", PATH => $path);
-    is $status, 0, 'with all of them it builds';
-    like $printed, qr{^\Q$file\E$}m, 'the module';
 };
 
 finish();
