@@ -1,6 +1,7 @@
 #include "limit/usage_scanner.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +17,17 @@ bool is_digit(char byte) noexcept
 {
     return byte >= '0' && byte <= '9';
 }
+
+// What a byte is outside of strings, off the path.
+enum class Sign : std::uint8_t { other, open, close, quote };
+
+constexpr auto signs = [] {
+    std::array<Sign, 256> all{};
+    all['{'] = all['['] = Sign::open;
+    all['}'] = all[']'] = Sign::close;
+    all['"'] = Sign::quote;
+    return all;
+}();
 
 /// The names behind the first `count` ones.
 std::string_view without_names(std::string_view path, std::uint64_t count) noexcept
@@ -156,6 +168,26 @@ void UsageScanner::take(char sign) noexcept
     }
 }
 
+/// Off the path, up to a string or back on the path, only the depth changes; returns what follows.
+std::string_view UsageScanner::skip(std::string_view text) noexcept
+{
+    std::uint64_t depth = depth_;
+    auto at = text.begin();
+    while (at != text.end() && depth > on_path_) {
+        const Sign sign = signs[static_cast<unsigned char>(*at++)];
+        if (sign == Sign::other) {
+            continue;
+        }
+        if (sign == Sign::quote) {
+            take('"');
+            break;
+        }
+        depth = sign == Sign::open ? depth + 1 : depth - 1;
+    }
+    depth_ = depth;
+    return { at, text.end() };
+}
+
 void UsageScanner::read_json(std::string_view text) noexcept
 {
     while (!text.empty()) {
@@ -163,11 +195,13 @@ void UsageScanner::read_json(std::string_view text) noexcept
             text = read_string(text);
         } else if (in_number_) {
             text = read_number(text);
+        } else if (depth_ > on_path_) {
+            text = skip(text);
         } else {
             const char sign = text.front();
-            if (is_digit(sign) || sign == '-') {
+            if (found_ && (is_digit(sign) || sign == '-')) {
                 in_number_ = true;
-                is_value_ = found_ && without_names(path_, on_path_).empty();
+                is_value_ = without_names(path_, on_path_).empty();
                 number_ = 0;
                 continue;
             }

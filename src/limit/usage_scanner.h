@@ -31,6 +31,7 @@ private:
     void read_json(std::string_view text) noexcept;
     void read_events(std::string_view text) noexcept;
     std::string_view read_line(std::string_view text) noexcept;
+    std::string_view skip(std::string_view text) noexcept;
     std::string_view read_name(std::string_view text) noexcept;
     std::string_view read_string(std::string_view text) noexcept;
     std::string_view read_number(std::string_view text) noexcept;

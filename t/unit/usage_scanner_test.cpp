@@ -76,6 +76,7 @@ TEST(UsageScanner, is_not_misled_by_arrays_strings_or_broken_text)
     EXPECT_EQ(found("n", R"({"n":4)"), std::nullopt) << "the number may go on";
     EXPECT_EQ(found("n", R"({"n" 4,"n"::5,})"), 5);
     EXPECT_EQ(found("n", ""), std::nullopt);
+    EXPECT_EQ(found("n", R"({"n":[""]5})"), std::nullopt) << "a string in an array is not a name";
     UsageScanner deep("n", Format::json);
     for (int i = 0; i < 1'000'000; ++i) {
         deep.read(R"({"n":[)");
