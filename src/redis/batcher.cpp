@@ -29,7 +29,7 @@ try {
             batches_.push_back({ .calls = {}, .goes_first = scripts_.goes_first(id) });
         }
     }
-    return true;
+    return static_cast<std::size_t>(part->script()) < batches_.size();
 } catch (const std::exception&) {
     return false;
 }

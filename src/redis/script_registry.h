@@ -2,7 +2,6 @@
 
 #include "redis/command.h"
 
-#include <cassert>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,10 +53,10 @@ public:
 
     /// Sets how the next commands name their scripts.
     void name_by(Script choice) noexcept { named_by_ = choice; }
+    /// Throws if the registry does not have the script: nothing is written then.
     void begin_script(ScriptId script, ArgumentCount count)
     {
-        assert(script != ScriptId::none);
-        const ScriptDigest& digest = scripts_.digests()[static_cast<std::size_t>(script)];
+        const ScriptDigest& digest = scripts_.digests().at(static_cast<std::size_t>(script));
         begin(
             named_by_,
             named_by_ == Script::text ? std::string_view(scripts_.text(script))

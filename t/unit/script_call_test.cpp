@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -190,6 +191,14 @@ TEST(ScriptRegistry, stores_equal_texts_once)
     EXPECT_EQ(scripts.text(first), "a");
     const auto& sha1 = scripts.digests()[0];
     EXPECT_EQ(std::string(sha1.begin(), sha1.end()), "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8");
+}
+
+TEST(ScriptRegistry, has_no_other_script_in_place_of_one_that_is_missing)
+{
+    redis::ScriptRegistry scripts;
+    scripts.add("a");
+    redis::CommandBuffer command(scripts);
+    EXPECT_THROW(command.begin_script(redis::ScriptId::none, { 0, 0 }), std::out_of_range);
 }
 
 }  // namespace
