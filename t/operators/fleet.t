@@ -159,10 +159,10 @@ subtest 'nginx ends in time if Redis does not take its end, and is shown as away
     my $redis = redis();
     my ($first, $second) = map { member(redis => $redis, zone => 'rate=9r/d', fleet => "node=edge-$_") } 1 .. 2;
     fleet_where($first, 'two nodes', sub { rows($_[0]) eq 'edge-1 live, edge-2 live' });
-    kill STOP => $redis->pid;
+    $redis->pause;
     $second->stop('QUIT');
     is $second->count_log(qr/\[notice\].*fleet: redis "main" did not answer when nginx ended/), 1;
-    kill CONT => $redis->pid;
+    $redis->resume;
     fleet_where($first, 'one is away', sub { rows($_[0]) eq 'edge-1 live, edge-2 away' });
 };
 

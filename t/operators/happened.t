@@ -193,7 +193,7 @@ subtest 'a node that was away for hours, and comes back, was not gone' => sub {
     my ($one, $two) = two_nodes($redis);
     entry_where($one, 'two starts', 'started', sub { $_[0]{nodes} == 2 });
     my @workers = $two->workers;
-    kill STOP => @workers;
+    pause_processes(@workers);
     my %states = @{ $redis->cmd('HGETALL', 'rl:{fleet}:nodes') };
     my ($id) = grep { $states{$_} =~ /"name":"edge-2"/ } keys %states;
     wait_until('it is forgotten', sub {

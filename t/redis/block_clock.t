@@ -47,7 +47,7 @@ for my $forward (0, 2 * 3600) {
         my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $node->port) or die "connect: $@\n";
         print {$client} "GET /0?k=late HTTP/1.0\r\n\r\n";
         select undef, undef, undef, 0.3;
-        kill STOP => $worker;
+        pause_processes($worker);
         $redis->resume;
         wait_until('the call is executed', sub { $redis->calls('evalsha') > $sent });
         select undef, undef, undef, 4;    # longer than clocks drift apart

@@ -134,7 +134,7 @@ subtest 'a block that begins before a lost check is sent again is lifted by that
     my $socket = http_connect($node->port);
     http_send($socket, '/?k=lost');
     wait_until('the check is sent', sub { $proxy->seen->{requests} > $sent });
-    kill STOP => $worker;    # it does not see yet that its reply is lost
+    pause_processes($worker);    # it does not see yet that its reply is lost
     $proxy->lose;
     $redis->resume;
     wait_until('the loss', sub { $proxy->lost });

@@ -153,7 +153,7 @@ subtest 'a worker that is stopped' => sub {
     my $two  = limited_node(zone => $zone, redis => $one->{redis});
     my @held = $backend->hold($one, ('/') x 2);
     my ($worker) = $one->workers;
-    kill STOP => $worker;
+    pause_processes($worker);
     remains($two, 2, 'beyond hold its units are free');
     kill CONT => $worker;
     remains($two, 0, 'when it runs again, they are counted again');

@@ -102,7 +102,7 @@ subtest 'a worker that was stopped blames no Redis' => sub {
     my $node = member(redis => $redis, zone => 'rate=100r/d');
     my ($id) = @{ wait_until('the node', sub { my $ids = $redis->cmd('ZRANGE', 'rl:{fleet}:alive', 0, -1); @{$ids} && $ids }) };
     my ($worker) = $node->workers;
-    kill STOP => $worker;
+    pause_processes($worker);
     wait_until('a silence that would be logged', sub { silence($redis, $id) > 3.2 });
     kill CONT => $worker;
     wait_until('a report', sub { silence($redis, $id) < 1 });

@@ -136,7 +136,7 @@ subtest 'another worker takes over from one that is killed or hangs' => sub {
     }
     my $id = sub { return $redis->cmd('ZRANGE', 'rl:{fleet}:alive', 0, -1, 'WITHSCORES') };
     for my $victim ($node->workers) {
-        kill STOP => $victim;
+        pause_processes($victim);
         my %before = @{ $id->() };
         wait_until('both nodes are heard', sub {
             my %now = @{ $id->() };

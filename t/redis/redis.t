@@ -308,7 +308,7 @@ subtest 'a zone whose keys the user may not touch fails no request of another zo
     $redis->cmd('ACL', 'SETUSER', 'default', 'resetkeys', '~rl:allowed:*');
     my ($worker) = $node->workers;
     my %sockets = map { $_ => [map { http_connect($node->port) } 1 .. 20] } qw(allowed other);
-    kill STOP => $worker;    # so that all requests arrive in one turn, and share calls
+    pause_processes($worker);    # so that all requests arrive in one turn, and share calls
     for my $i (0 .. 19) {
         http_send($sockets{$_}[$i], "/$_?k=$i") for qw(allowed other);
     }

@@ -118,7 +118,7 @@ subtest 'checks made in one turn of the event loop share calls, which leave in f
     my @sockets = map { http_connect($turn->port) } 1 .. 30;
     for (@sockets) { http_send($_, '/?k=warm'); http_read($_) }
     my ($worker) = $turn->workers;
-    kill STOP => $worker;
+    pause_processes($worker);
     my $reads = sub { $turn->{redis}->cmd('INFO', 'stats') =~ /total_reads_processed:(\d+)/ ? $1 : 0 };
     my $calls = $turn->{redis}->calls('evalsha');
     my $before = $reads->();

@@ -7,7 +7,7 @@ use strict;
 use warnings;
 
 use Ratelimit::Http qw(http_connect);
-use Ratelimit::Process qw(read_file);
+use Ratelimit::Process qw(pause_processes wait_for_state);
 use Time::HiRes qw(sleep time);
 
 # $nginx: in one process (single).
@@ -23,7 +23,7 @@ sub play {
     my ($self, $sending, $rounds, $path) = @_;
     my ($nginx, $redis, @clients) = ($self->{nginx}, $self->{redis}, @{ $self->{clients} }[0 .. $sending - 1]);
     my ($number, @statuses) = (0);
-    stop($_) for $nginx, $redis;
+    pause_processes($nginx, $redis);    # until they stand still, they would see a part of the messages
     for (1 .. $rounds) {
         for my $client (@clients) {
             my $text = 'GET ' . $path->($number++) . " HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -51,25 +51,7 @@ sub run_alone {
     my ($pid) = @_;
     kill CONT => $pid;
     wait_for_state($pid, 'S');
-    stop($pid);
-    return;
-}
-
-# Returns when the process stands still: until then it would see a part of the messages that come.
-sub stop {
-    my ($pid) = @_;
-    kill STOP => $pid;
-    wait_for_state($pid, 'T');
-    return;
-}
-
-sub wait_for_state {
-    my ($pid, $state) = @_;
-    my $end = time + 120;
-    until (read_file("/proc/$pid/task/$pid/stat") =~ /\) $state /) {
-        die "process $pid does not get to state $state\n" if time > $end;
-        sleep 0.0002;
-    }
+    pause_processes($pid);
     return;
 }
 

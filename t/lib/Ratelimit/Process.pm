@@ -17,7 +17,7 @@ use Time::HiRes qw(sleep);
 
 use Exporter 'import';
 our @EXPORT_OK = qw(free_port free_cluster_port wait_until start_process start_code adopt_process stop_process ended_with
-    temp_folder alive read_file write_file add_server servers);
+    temp_folder alive read_file write_file add_server servers pause_processes wait_for_state);
 
 my %running;    # pid => name
 my %ended;      # pid => wait status
@@ -82,6 +82,25 @@ sub wait_until {
         croak "timed out waiting: $what" if $watch->is_over($seconds // 10);
         sleep 0.02;
     }
+}
+
+# Stops processes by SIGSTOP. Returns when they stand still: until then they may do something.
+sub pause_processes {
+    my (@pids) = @_;
+    kill STOP => @pids;
+    wait_for_state($_, 'T') for @pids;
+    return scalar @pids;
+}
+
+# Waits until a process is in this state (of /proc/pid/stat), or is gone.
+sub wait_for_state {
+    my ($pid, $state) = @_;
+    my $end = time + 120;
+    while (-e "/proc/$pid/stat" && read_file("/proc/$pid/stat") !~ /\) [${state}ZX] /) {
+        croak "process $pid does not get to state $state" if time > $end;
+        sleep 0.0002;
+    }
+    return;
 }
 
 # Starts a command with its output in a file; returns its pid.

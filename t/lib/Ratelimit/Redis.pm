@@ -9,7 +9,7 @@ use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
-use Ratelimit::Process qw(free_port free_cluster_port wait_until start_process stop_process ended_with alive temp_folder
+use Ratelimit::Process qw(free_port free_cluster_port pause_processes wait_until start_process stop_process ended_with alive temp_folder
     write_file read_file add_server);
 
 # Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
@@ -77,7 +77,7 @@ sub stop {
     stop_process($self->{pid}, $signal);
     return;
 }
-sub pause  { $_[0]{paused} = 1; return kill STOP => $_[0]{pid} }
+sub pause  { $_[0]{paused} = 1; return pause_processes($_[0]{pid}) }
 sub resume { delete $_[0]{paused}; return kill CONT => $_[0]{pid} }
 
 # Whether it runs and is not paused.

@@ -12,7 +12,7 @@ use Ratelimit::Http qw(request http_connect http_send http_read burst);
 use Ratelimit::Http2 qw(http2);
 use Ratelimit::Load;
 use Ratelimit::Nginx;
-use Ratelimit::Process qw(free_port wait_until read_file write_file);
+use Ratelimit::Process qw(free_port pause_processes wait_until read_file write_file);
 use Ratelimit::Proxy;
 use Ratelimit::Redis;
 use Ratelimit::Sentinel;
@@ -21,7 +21,7 @@ use Ratelimit::Stopwatch qw(stopwatch);
 our @EXPORT = (
     qw(redis cluster sentinels nginx node proxy load conf_test survives_kills finish),
     qw(request http_connect http_send http_read burst http2),
-    qw(free_port wait_until stopwatch read_file write_file without_other_modules),
+    qw(free_port pause_processes wait_until stopwatch read_file write_file without_other_modules),
 );
 
 sub import {
