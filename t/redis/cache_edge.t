@@ -32,13 +32,13 @@ sub fetch {
     return ($answer->status, $answer->header('X-RateLimit-Remaining'), $answer->header('X-Source'));
 }
 
-# Peeks and sends a request in turn for $seconds; returns the counts.
+# Peeks and sends a request in turn for $seconds, or until it has seen enough of both; returns the counts.
 sub probe {
     my ($node, $cost, $seconds, $key) = @_;
     my @sockets = sockets($node);
     my %seen = map { $_ => 0 } qw(probes cached edges wrong early);
     my $turn = 0;
-    for (my $end = time + $seconds; time < $end;) {
+    for (my $end = time + $seconds; time < $end && ($seen{edges} < 12 || $seen{cached} < 40);) {
         my (undef, $left) = fetch($sockets[$turn++ % @sockets], "/peek?k=$key");
         my ($status, undef, $source) = fetch($sockets[$turn++ % @sockets], "/?k=$key&c=$cost");
         $seen{probes}++;
