@@ -212,7 +212,7 @@ for my $fault (qw(KILL STOP)) {
 subtest 'the alert of a smaller fleet names a node that ended by TERM' => sub {
     my @servers = (redis(), redis());
     my @nodes = three_nodes(@servers);
-    my $rules = read_file(quick_alerts()) =~ s/fleet_nodes\[5m\]\)\[1h:1m\]/fleet_nodes[3s])[1h:1s]/r;
+    my $rules = read_file(quick_alerts()) =~ s/fleet_nodes\[5m\]\)\[1h:1m\]/fleet_nodes[3s])[5m:1s]/r;
     write_file("$scratch/fleet.yml", $rules);
     my $prometheus = Ratelimit::Prometheus->new(
         targets => [map { $_->port } @nodes], path => '/ops/metrics', rules => "$scratch/fleet.yml");
