@@ -22,12 +22,12 @@ end
 -- digest         of the script, which is loaded
 -- prefixes       of the keys, one for each limit
 -- numbers        ARGV[1]
--- capacity       value of the X-RateLimit-Limit header
+-- capacity       of the bucket, in requests; quota, window (us): its rate
 -- answer         number of bytes that the script returns
 function peer.limit(settings)
     local address, port, prefixes = settings.address, settings.port, settings.prefixes
     local limits = #prefixes
-    local decide = verdict.reader(limits, settings.capacity)
+    local decide = verdict.reader(limits, settings)
     local head = "*" .. limits + 4 .. "\r\n" .. bulk("EVALSHA") .. bulk(settings.digest)
         .. bulk(tostring(limits)) .. "$"
     local tail = "}\r\n" .. bulk(settings.numbers)

@@ -11,7 +11,7 @@ local exit = ngx.exit
 function peer.limit(settings)
     local address, port, prefixes = settings.address, settings.port, settings.prefixes
     local digest, numbers, limits = settings.digest, settings.numbers, #prefixes
-    local decide = verdict.reader(limits, settings.capacity)
+    local decide = verdict.reader(limits, settings)
 
     return function(key)
         local client = redis:new()

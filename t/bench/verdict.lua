@@ -1,40 +1,31 @@
--- What a peer does with the reply of lua/sequence.lua: headers, and 429 if a limit refuses.
+-- What a peer does with the reply of lua/sequence.lua to limits of gcra: headers, and 429 if a limit refuses.
+
+local ffi = require "ffi"
 
 local verdict = {}
 
 local header, exit = ngx.header, ngx.exit
-local byte, ceil = string.byte, math.ceil
+local ceil, floor, max = math.ceil, math.floor, math.max
+local doubles = ffi.typeof("const double*")
 
--- A signed 64-bit big-endian number.
-local function number(text, at)
-    local a, b, c, d, e, f, g, h = byte(text, at, at + 7)
-    local high = ((a * 256 + b) * 256 + c) * 256 + d
-    if a >= 128 then
-        high = high - 4294967296
-    end
-    return high * 4294967296 + ((e * 256 + f) * 256 + g) * 256 + h
-end
-
--- Returns a function that takes the script's reply, which begins after `before` bytes of a text.
--- The headers are those of the first limit that refuses, or of the first limit.
-function verdict.reader(limits, capacity)
-    capacity = tostring(capacity)
+-- Returns a function that takes the script's reply, which begins after `before` bytes of a text: a double for each limit,
+-- and Redis's time. It computes the rest as src/check/script_reply.cpp does. The headers are those of the first limit that
+-- refuses, or of the first limit.
+function verdict.reader(limits, settings)
+    local capacity, quota, window = settings.capacity, settings.quota, settings.window
+    local text_of_capacity = tostring(capacity)
     return function(text, before)
-        local at = before + 1
-        for i = 0, limits - 1 do
-            if number(text, before + 1 + i * 32) ~= 1 then
-                at = before + 1 + i * 32
-                break
-            end
+        local answers = ffi.cast(doubles, ffi.cast("const char*", text) + before)
+        local answer = answers[0]
+        for i = 1, limits - 1 do
+            answer = answer < 0 and answer or answers[i] < 0 and answers[i] or answer
         end
-        header["X-RateLimit-Limit"] = capacity
-        header["X-RateLimit-Remaining"] = number(text, at + 8)
-        header["X-RateLimit-Reset"] = ceil(number(text, at + 16) / 1000000)
-        if number(text, at) ~= 1 then
-            local retry = number(text, at + 24)
-            if retry >= 0 then
-                header["Retry-After"] = ceil(retry / 1000000)
-            end
+        local debt = answer < 0 and -1 - answer or answer
+        header["X-RateLimit-Limit"] = text_of_capacity
+        header["X-RateLimit-Remaining"] = floor(max(capacity * window - debt, 0) / window)
+        header["X-RateLimit-Reset"] = ceil(ceil(debt / quota) / 1000000)
+        if answer < 0 then
+            header["Retry-After"] = ceil(ceil(max(debt + window - capacity * window, 0) / quota) / 1000000)
             return exit(429)
         end
     end

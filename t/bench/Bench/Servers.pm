@@ -62,7 +62,7 @@ sub peer {
         my $prefixes = join ', ', map { "'rl:$_:'" } @zones;
         $init .= "package.loaded.limit_$name = require('$limit{client}').limit{"
             . "address = '@{[ $redis->host ]}', port = @{[ $redis->port ]}, digest = '$digest', "
-            . "prefixes = {$prefixes}, capacity = $limit{param}, answer = $size, numbers = '$numbers'}\n";
+            . "prefixes = {$prefixes}, capacity = $limit{param}, quota = $limit{quota}, window = $limit{window}, answer = $size, numbers = '$numbers'}\n";
         $redis->cmd('DEL', map { "probe$_" } @zones);
         $server .= location("/$name", "access_by_lua_block { require('limit_$name')(ngx.var.$limit{key}) }");
     }
