@@ -20,7 +20,7 @@ tests_in() {
 programs_for() {
     [[ ! "$*" =~ t/unit ]] || echo unit
     [[ ! "$*" =~ t/(rehearse|tools|node/grammar|node/rehearsal) ]] || echo rehearse
-    [[ ! "$*" =~ t/source/lint ]] || echo print_script
+    [[ ! "$*" =~ t/(source/lint|tools/bench_peers) ]] || echo print_script
 }
 
 run_tests() {

@@ -151,7 +151,7 @@ sub entries {
     my ($sum, $some) = (0, 50);
     for my $i (1 .. $some) {
         my $answer = $redis->cmd($call->(int $logs{$length}[0] * $i / $some - 1, 0, 0));
-        my (undef, $remaining) = unpack 'q>4', $answer;
+        my (undef, $remaining) = unpack 'd<2', $answer;
         $sum += 2 * $length - $remaining;
     }
     my $held = $sum / $some;

@@ -94,7 +94,8 @@ sub bare {
         my $load = calls_of_redis(
             redis => $redis, pipeline => $pipeline, calls => int $calls * $duration, decisions => $decisions,
             words => sub {
-                call_words($digest, [map { sprintf 'rl:keys:{k%012d}', rand $keys } 1 .. $decisions], @numbers);
+                my $first = int rand $keys;    # a key that occurs twice would be read again
+                call_words($digest, [map { sprintf 'rl:keys:{k%012d}', ($first + $_) % $keys } 1 .. $decisions], @numbers);
             },
         );
         $calls = $load->{requests} / $load->{seconds} / $decisions;

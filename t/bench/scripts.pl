@@ -126,7 +126,8 @@ sub memory {
     my @bytes;
     for my $words (ours($algorithm), textbook($algorithm)) {
         $redis->cmd('FLUSHALL');
-        my $pattern = [$algorithm, '', $quota, $window, $quota, sub { $_[0] * $spread, 'key' }];
+        my $param = $algorithm =~ /window/ ? 0 : $quota;
+        my $pattern = [$algorithm, '', $quota, $window, $param, sub { $_[0] * $spread, 'key' }];
         call_many($words, 'm', $pattern, 0, $requests);
         # The most memory during as many more requests: a string grows and is then rewritten.
         my $most = 0;
@@ -150,7 +151,7 @@ sub memory {
 # this server's clock. Each of the holders of a key knows the place of its entry.
 sub held {
     my ($name, $keys, $holders) = @_;
-    my %digest = map { $_ => load_script($redis, $_) } qw(gcra acquire);
+    my %digest = map { $_ => load_script($redis, $_) } qw(gcra concurrency);
     my ($s, $us) = @{ $redis->cmd('TIME') };
     my ($number, $hold, $late) = ($s * $second + $us, 3600 * $second, 3600 * $second);
     my %times;
@@ -166,8 +167,8 @@ sub held {
             my ($cost, $known) = @_;
             return sub {
                 my $place = $_[0] % $holders;
-                return call_words($digest{acquire}, 'c' . $_[0] % $keys, 0, 1e6, $hold, $late, $cost,
-                    1 + $place, ++$number, 0, $known ? $place : -1);
+                return (call_words($digest{concurrency}, 'c' . $_[0] % $keys, 0, 1e6, $hold, $late, $cost),
+                    pack 'd<4', 1 + $place, ++$number, 0, $known ? $place : -1);
             };
         };
         $redis->cmd('FLUSHALL');
