@@ -8,9 +8,9 @@ local header, exit = ngx.header, ngx.exit
 local ceil, floor, max = math.ceil, math.floor, math.max
 local doubles = ffi.typeof("const double*")
 
--- Returns a function that takes the script's reply, which begins after `before` bytes of a text: a double for each limit,
--- and Redis's time. It computes the rest as src/check/script_reply.cpp does. The headers are those of the first limit that
--- refuses, or of the first limit.
+-- Returns a function that takes the script's reply, which begins after `before` bytes of a text: a double
+-- for each limit, and Redis's time. It computes the rest as src/check/script_reply.cpp does. The headers are
+-- those of the first limit that refuses, or of the first limit.
 function verdict.reader(limits, settings)
     local capacity, quota, window = settings.capacity, settings.quota, settings.window
     local text_of_capacity = tostring(capacity)
