@@ -50,11 +50,9 @@ if set and whole(set) == set then
     sum = (sum + limit - set) % limit
 end
 
--- The change is made even if the journal cannot be written.
+-- What happened is no condition of the change.
 local function note(json)
     local letter = string.sub(ARGV[1], 1, 1)
-    -- Its begin, as in fleet_sync.lua, if the journal was lost since then.
-    redis.pcall('ZADD', KEYS[6], 'NX', text(version - 1), '')
     redis.pcall('ZADD', KEYS[6], text(version), letter .. #ARGV[2] .. ':' .. ARGV[2] .. json)
     redis.pcall('ZREMRANGEBYRANK', KEYS[6], 1, -1 - most_in_journal)
 end
@@ -71,7 +69,7 @@ if ARGV[1] == 'free' then
 end
 
 if ARGV[1] == 'remove' then
-    -- Removes the rest of it, too, if another of its keys was deleted.
+    -- Also what is left of it if another of its keys was deleted.
     local text_found = redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('ZREM', KEYS[3], ARGV[2])
     if not set then

@@ -55,11 +55,10 @@ void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
     const FleetMemory fleet = shared();
     const bool known = fleet.shared().loaded.load();  // perhaps of another Redis
     fleet.follow(storage());
-    const bool loaded = fleet.loaded();
     configured_at_ = node_clock.monotonic();
     replaces_ = ngx_inherited != 0 ? static_cast<std::uint64_t>(ngx_parent) : 0;
     note_load(settings.first(std::min(settings.size(), NodePast::most_zones)));
-    if (loaded) {
+    if (fleet.loaded()) {
         return;
     }
     const std::string reason =
@@ -80,8 +79,8 @@ void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
         &block, &text);
 }
 
-/// Notes what a reload changed in these zones, of which there is room. The first configuration of a
-/// node changes nothing.
+/// Notes what a reload changed in these zones, at most NodePast::most_zones. The first
+/// configuration of a node changes nothing.
 void FleetMember::note_load(std::span<const ZoneSettings> settings)
 {
     std::vector<NodePast::ZoneSettings> zones;

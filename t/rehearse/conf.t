@@ -268,6 +268,7 @@ subtest 'what cannot be followed is named, with its place' => sub {
         ['if ($geoip_city = x) { rewrite ^ /x last; } ratelimit zone=z;',
             "\"if\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
         ['if (-f /maintenance) { rewrite ^ /x last; } ratelimit zone=z;', '"if" is not followed in FILE:2: this condition cannot be followed in FILE:2'],
+        ['if (-f /srv/members$uri) { rewrite ^ /x last; } ratelimit zone=z;', '"if" is not followed in FILE:2: this condition cannot be followed in FILE:2'],
         ["location / {\nindex \$geoip_city.html; ratelimit zone=z; }",
             '"index" is not followed to "$geoip_city.html": the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:3'],
         ["location / {\nerror_page 404 /\$geoip_city; ratelimit zone=z; }",

@@ -51,16 +51,6 @@ TEST_F(FleetTest, the_number_of_overrides_is_limited)
     EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "2");
 }
 
-TEST_F(FleetTest, the_first_change_of_a_journal_that_was_lost_is_behind_its_begin)
-{
-    TestChange call(
-        api_.change, keys_, ChangeCall::Change::set, key_id("a").text(), "{\"block\":true");
-    ASSERT_TRUE(client_->send(call));
-    ASSERT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
-    EXPECT_EQ(server_.ask({ "ZCARD", keys_.journal }), "2");
-    EXPECT_EQ(server_.ask({ "ZRANK", keys_.journal, "" }), "0");
-}
-
 TEST_F(FleetTest, a_change_whose_connection_is_lost_is_not_sent_again)
 {
     // Sent again, it would undo what another node has changed since.
