@@ -8,7 +8,7 @@ use warnings;
 
 use IO::Select;
 use JSON::PP ();
-use Time::HiRes qw(time);
+use Time::HiRes qw(sleep time);
 
 use Ratelimit::Build qw(built);
 use Ratelimit::Http qw(http_connect http_read http_send);
@@ -27,6 +27,8 @@ my $passing = 'algorithm=gcra rate=1r/m burst=59999999';
 my @numbers = (0, 1, 60_000_000, 60_000_000, 1);
 my $keys    = 100_000;
 my $second_of_nodes = 1e6;    # each node calls once a second
+my $next_page = 1.1;          # seconds: a worker makes /fleet once a second at most
+my $most_pages = 5;           # while which other requests wait
 my $json   = JSON::PP->new->canonical->utf8;
 
 sub text_of {
@@ -78,6 +80,16 @@ sub request_row {
         reads => [0.9, 1.1] };
 }
 
+# Dies unless each text of /fleet that it is given was made after the last one.
+sub each_is_new {
+    my $last = 0;
+    return sub {
+        my ($as_of) = $_[0] =~ /"as_of":([\d.]+)/ or die "/fleet does not say as of when it is\n";
+        die "/fleet was not made again\n" if $as_of == $last;
+        return $last = $as_of;
+    };
+}
+
 # GET of the page that shows this many nodes: one of them real, and the others as Redis has them.
 sub page_row {
     my ($nodes) = @_;
@@ -89,30 +101,28 @@ sub page_row {
     my $page = $json->decode($body);
     my ($shown, $living) = (scalar @{ $page->{nodes} }, scalar grep { $_->{live} } @{ $page->{nodes} });
     die "/fleet shows $shown nodes, $living of them alive\n" if $shown != $nodes || $living != $nodes;
+    my $next = sub { sleep $next_page; $live->() };
+    my ($new, $client) = each_is_new();
+    my $before = sub { $next->(); $client = http_connect($nginx->port) };
     my $load = sub {
-        my ($duration) = @_;
-        $live->();
-        my $client = http_connect($nginx->port);
-        my ($count, $began) = (0, time);
-        do {
-            http_send($client, '/ops/fleet');
-            http_read($client)->status == 200 or die "/fleet failed\n";
-            ++$count;
-        } while (time < $began + $duration);
-        return { requests => $count, seconds => time - $began, refused => 0 };
+        my $began = time;
+        http_send($client, '/ops/fleet');
+        $new->(http_read($client)->body);
+        return { requests => 1, seconds => time - $began, refused => 0 };
     };
-    return { name => "$nodes nodes", nginx => $nginx, redis => [$redis], calls => [1, 2], load => $load,
-        bytes => length $body, report => $report, after => sub { $live->(); return longest_wait($nginx->port) } };
+    return { name => "$nodes nodes", nginx => $nginx, redis => [$redis], calls => [1, 2], before => $before, load => $load,
+        bytes => length $body, report => $report, after => sub { return longest_wait($nginx->port, $next) } };
 }
 
 # Microseconds of the longest of the requests that are sent one after another while a page is made and read: the
 # median of several pages.
 sub longest_wait {
-    my ($port) = @_;
+    my ($port, $next) = @_;
     my ($client, $other) = map { http_connect($port) } 1 .. 2;
-    my @longest;
-    for (1 .. 21) {
+    my ($new, @longest) = each_is_new();
+    for (1 .. $most_pages) {
         my ($longest, $seen) = (0, '');
+        $next->();
         http_send($client, '/ops/fleet');
         until ($seen =~ /\AHTTP.*?^Content-Length: (\d+)\r\n.*?\r\n\r\n/ms && length $seen == $+[0] + $1) {
             my $began = time;
@@ -124,6 +134,7 @@ sub longest_wait {
                 sysread $client, $seen, 1e6, length $seen or die "/fleet failed\n";
             }
         }
+        $new->($seen);
         push @longest, 1e6 * $longest;
     }
     return median(@longest);
@@ -203,8 +214,8 @@ $report->table(
         [$_->{name}, sprintf('%.1f', $call), sprintf '%.2f %%', 100 * $call * $nodes / $second_of_nodes]
     } @syncs
 );
-$report->lines('One GET of `/fleet`, where the nodes refuse different keys. others wait: the longest that another '
-        . 'request, without a limit, took while a page was made (the median of 21 pages):');
+$report->lines("One GET of `/fleet`, $next_page s after the last one, so that the page is made, where the nodes refuse different keys. "
+        . "others wait: the longest that another request, without a limit, took while a page was made (the median of $most_pages pages):");
 $report->table(
     ['', 'bytes', 'nginx us', 'Redis us', 'others wait us'],
     map {

@@ -78,6 +78,21 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
     }
 };
 
+subtest 'a benchmark installs what its programs are built with' => sub {
+    my $path = stand_in('dpkg-query', 'exit 1');
+    for my $part (qw(scripts load growth fleet long_logs)) {
+        my (undef, $output) = run("./build.sh --no-install bench $part", PATH => $path);
+        like $output, qr/^build\.sh: not installed: .*\bcmake\b/m, $part;
+    }
+    for my $part (qw(steps ring pages region)) {
+        my (undef, $output) = run("./build.sh --no-install bench $part", PATH => $path);
+        unlike $output, qr/\bcmake\b/, "$part has none";
+    }
+    my (undef, $output) = run('./build.sh --no-install bench steps nope', PATH => $path);
+    is $output, "build.sh: the benchmark has no part nope\n", 'a part that is not there is named at once';
+    unlink glob "$folder/bin/*";
+};
+
 subtest 'build.sh test says at once that a test is not there' => sub {
     my $path = stand_in('dpkg-query', 'exit 1');
     for my $test (qw(t/nope.t t/nope t/redis/nope.t)) {

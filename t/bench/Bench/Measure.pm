@@ -78,23 +78,22 @@ sub measure_one {
     $row->{before}->() if $row->{before};
     my @workers = $row->{nginx} ? $row->{nginx}->workers : ();
     my @redis   = map { $_->pid } @{ $row->{redis} };
-    my $state   = sub {
+    my $counts  = sub {
         my ($calls, $reads) = (0, 0);
         for my $redis (@{ $row->{redis} }) {
             $calls += $redis->calls($row->{command} // 'evalsha');
             my ($found, $missed) = $redis->cmd('INFO', 'stats') =~ /^keyspace_hits:(\d+).*^keyspace_misses:(\d+)/ms;
             $reads += $found + $missed;    # of keys: every decision has one
         }
-        my $counted = $row->{counted} ? $row->{counted}->() : 0;
-        my $generator = sum(times) * 1e9;    # this process, and the generators that have ended
-        return { nginx => cpu_time(@workers), redis => cpu_time(@redis), load => $generator, calls => $calls,
-            reads => $reads, counted => $counted };
+        return (calls => $calls, reads => $reads, counted => $row->{counted} ? $row->{counted}->() : 0);
     };
-    my $before = $state->();
-    my $load = $row->{load} ? $row->{load}->($duration)
+    # The generator: this process, and the generators that have ended.
+    my $times  = sub { return (nginx => cpu_time(@workers), redis => cpu_time(@redis), load => sum(times) * 1e9) };
+    my %before = ($counts->(), $times->());    # in this order: to count costs Redis time
+    my $load   = $row->{load} ? $row->{load}->($duration)
         : wrk(%{$row}, port => $row->{nginx}->port, seconds => $duration);
-    my $after = $state->();
-    my %grown = map { $_ => $after->{$_} - $before->{$_} } keys %{$after};
+    my %after  = ($times->(), $counts->());
+    my %grown  = map { $_ => $after{$_} - $before{$_} } keys %after;
     check($row, $load, \%grown);
     return {
         requests => $load->{requests} / $load->{seconds},
