@@ -1,4 +1,5 @@
 # packaging/release.sh: which modules it has built, and the files that it makes of them. build.sh is replaced.
+# needs: git
 
 use Ratelimit::Test;
 use Ratelimit::Build qw(top);
