@@ -9,7 +9,9 @@
 #include "nginx/text.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -80,15 +82,23 @@ char* set_connections(ngx_conf_t* cf, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
+/// A time such as 100ms: 1ms to 1d, which is far above any use, and whose sums do not overflow.
+std::optional<milliseconds> parse_wait(std::string_view text)
+{
+    ngx_str_t copy = borrowed(text);
+    const milliseconds time{ ngx_parse_time(&copy, 0) };  // NGX_ERROR is below zero
+    return time > time.zero() && time <= std::chrono::days{ 1 } ? std::optional{ time }
+                                                                : std::nullopt;
+}
+
 char* set_time(
     ngx_conf_t* cf, std::string_view directive, milliseconds& out, const ngx_str_t& value)
 {
-    ngx_str_t text = value;
-    const ngx_int_t time = ngx_parse_time(&text, 0);
-    if (time == NGX_ERROR || time <= 0) {
-        return bad_value(cf, directive, view(value), "a time such as 100ms or 1s, above zero");
+    const auto time = parse_wait(view(value));
+    if (!time) {
+        return bad_value(cf, directive, view(value), "a time from 1ms to 1d, such as 100ms or 1s");
     }
-    out = milliseconds{ time };
+    out = *time;
     if (out > longest_usual_wait) {
         const ngx_str_t name = borrowed(directive);
         ngx_conf_log_error(
@@ -113,7 +123,7 @@ char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
     constexpr std::string_view expected =
         "failures= with a number from 1 to 1000000, open= with a time "
-        "above zero, or both";
+        "from 1ms to 1d, or both";
     for (const ngx_str_t& value : values) {
         const auto text = view(value);
         if (text.starts_with("failures=")) {
@@ -124,12 +134,11 @@ char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
             block.options.server.breaker_failures = static_cast<int>(*number);
             continue;
         }
-        ngx_str_t time = borrowed(text.substr(std::min<std::size_t>(5, text.size())));
-        const ngx_int_t parsed = ngx_parse_time(&time, 0);
-        if (!text.starts_with("open=") || parsed == NGX_ERROR || parsed <= 0) {
+        const auto open = text.starts_with("open=") ? parse_wait(text.substr(5)) : std::nullopt;
+        if (!open) {
             return bad_value(cf, "breaker", text, expected);
         }
-        block.options.server.breaker_open = milliseconds{ parsed };
+        block.options.server.breaker_open = *open;
     }
     return NGX_CONF_OK;
 }

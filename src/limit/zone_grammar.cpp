@@ -230,6 +230,9 @@ std::string given(Words words, std::string_view name)
 /// The key, whose variables must be known when a request is counted.
 std::optional<WordError> check_key(const ZoneSettings& zone)
 {
+    if (zone.key.empty()) {
+        return WordError{ zone.key, "a key, since a request with an empty one is not limited" };
+    }
     const auto expected = names_variable(zone.key)
         ? std::string_view{ "\"$\" before the name of a variable" }
         : expected_variables(zone.key, VariableUse::other);

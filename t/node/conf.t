@@ -173,13 +173,14 @@ my @bad = (
         map { [@{$_}, split / /, $_->[0]] }
         ['database x', 'a number'], ['database -1', 'a number'],
         ['connections 0', 'a number from 1 to 128'], ['connections 129', 'a number from 1 to 128'],
-        ['timeout 0', 'a time such as'], ['timeout -5', 'a time such as'], ['timeout fast', 'a time such as'],
-        ['connect_timeout 0', 'a time such as'], ['connect_timeout x', 'a time such as'],
+        ['timeout 0', 'a time from 1ms to 1d'], ['timeout -5', 'a time from 1ms to 1d'], ['timeout fast', 'a time from 1ms to 1d'],
+        ['timeout 25h', 'a time from 1ms to 1d'], ['timeout 99999999999d', 'a time from 1ms to 1d'],
+        ['connect_timeout 0', 'a time from 1ms to 1d'], ['connect_timeout x', 'a time from 1ms to 1d'],
         ['password_file /nonexistent/file', 'a readable file']),
     [block_with('prefix "a{b";'), '', qr/"prefix": invalid "a\{b", expected text without braces/],
     [block_with('prefix "}";'), '', qr/"prefix": invalid "}", expected text without braces/],
     (map { [block_with("breaker $_;"), '', qr/"breaker": invalid "\Q$_\E", expected failures= with a number from 1 to 1000000/] }
-        qw(5 failures=0 failures=x failures=-1 open=0 open=x open= now)),
+        qw(5 failures=0 failures=x failures=-1 open=0 open=x open= open=2d now)),
     [block_with('breaker failures=1 open=1s 5;'), '', qr/invalid number of arguments in "breaker"/],
     [block_with('password x; password_file /tmp/x;'), '', qr/"password_file" is duplicate in "ratelimit_redis"/],
     (map { [block_with($_->[0]), '', qr/"ratelimit_redis" "main" has "$_->[1]" but no "tls on"/] }
@@ -359,7 +360,7 @@ subtest 'an error in an included file is reported with its file and line' => sub
     write_file("$folder/database.conf", "database 1;\n");
     for (
         ["\nnonsense 5;\n",        qr/unknown directive "nonsense" in "ratelimit_redis" in \S+part\.conf:2$/],
-        ["\n\ntimeout fast;\n",    qr/"timeout": invalid "fast", expected a time such as .* in \S+part\.conf:3$/],
+        ["\n\ntimeout fast;\n",    qr/"timeout": invalid "fast", expected a time from 1ms to 1d, such as .* in \S+part\.conf:3$/],
         ["include $folder/database.conf; include $folder/database.conf;",
             qr/"database" is duplicate in "ratelimit_redis" in \S+database\.conf:1$/],
         ["include $folder/missing.conf;", qr/open\(\) "\S+missing\.conf" failed .* in \S+part\.conf:1$/],

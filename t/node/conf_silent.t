@@ -24,6 +24,7 @@ my @bad = (
     [limit_with('zone=z reserve=$sent_http_x'), qr/invalid "reserve=\$sent_http_x", expected variables that are known/],
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_\E", expected a name without "-", such as \$http_x_api_key/] }
         '$http_x-api-key', '$http_X-Api-Key', '$remote_addr$cookie_my-id', '$arg_api-key'),
+    ["$redis ratelimit_zone '' zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "", expected a key, since a request with an empty one is not limited in/],
     [limit_with('zone=z charge=$upstream_http_x-cost'), qr/"ratelimit": invalid "charge=\$upstream_http_x-cost", expected a name without "-"/],
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "$_", expected "\$" before the name of a variable/] }
         qw(remote_addr binary_remote_addr ratelimit_client ratelimit_net_24_48 http_x_api_key arg_k cookie_id)),
