@@ -50,9 +50,10 @@ if set and whole(set) == set then
     sum = (sum + limit - set) % limit
 end
 
--- What happened is no condition of the change.
+-- What happened is no condition of the change. A journal that was lost begins before it.
 local function note(json)
     local letter = string.sub(ARGV[1], 1, 1)
+    redis.pcall('ZADD', KEYS[6], 'NX', text(version - 1), '')
     redis.pcall('ZADD', KEYS[6], text(version), letter .. #ARGV[2] .. ':' .. ARGV[2] .. json)
     redis.pcall('ZREMRANGEBYRANK', KEYS[6], 1, -1 - most_in_journal)
 end

@@ -17,10 +17,10 @@ using What = Happening::What;
 constexpr std::uint64_t us_in_ms = 1000;
 constexpr std::size_t most_of_one = 5;  // names of nodes
 
-/// Two nodes are in one entry if it happened to the second at most this long after the first.
+/// Two nodes are in one entry if it happened to the second at most this long after the first, us.
 constexpr std::uint64_t gap_of(What what) noexcept
 {
-    return what == What::redis_away ? 60'000 : 600'000;
+    return what == What::redis_away ? 60'000'000 : 600'000'000;
 }
 
 std::uint64_t end_of(const Happening& one) noexcept
@@ -77,25 +77,24 @@ bool Happenings::Order::operator()(const Happening& left, const Happening& right
 void Happenings::add(const FleetNode& node)
 {
     const NodeReport& report = node.report;
-    const std::uint64_t heard = node.heard_us / us_in_ms;
-    const std::uint64_t uptime = report.uptime_us / us_in_ms;
-    if (uptime < heard) {
-        added_.insert(happening_of(What::started, heard - uptime, report.name));
+    const std::uint64_t heard = node.heard_us;
+    if (report.uptime_us < heard) {
+        added_.insert(happening_of(What::started, heard - report.uptime_us, report.name));
     }
     if (!node.live && heard != 0) {
         const What end = report.ended != 0 ? What::ended : What::away;
         added_.insert(happening_of(end, heard, report.name));
     }
     for (const NodeReport::Load& load : report.loads) {
-        Happening one = happening_of(What::loaded, load.at_ms, report.name);
+        Happening one = happening_of(What::loaded, load.at_ms * us_in_ms, report.name);
         one.text = load.text;
         added_.insert(std::move(one));
     }
     for (const NodeReport::Outage& outage : report.outages) {
-        Happening one = happening_of(What::redis_away, outage.from_ms, report.name);
+        Happening one = happening_of(What::redis_away, outage.from_ms * us_in_ms, report.name);
         // A node that is gone cannot report the end of its last outage.
         const bool lasts = outage.to_ms == 0 && node.live;
-        one.until = lasts || outage.to_ms != 0 ? outage.to_ms : std::max(heard, outage.from_ms);
+        one.until = lasts || outage.to_ms != 0 ? outage.to_ms * us_in_ms : std::max(heard, one.at);
         one.times = outage.times;
         added_.insert(std::move(one));
     }
@@ -121,7 +120,7 @@ void Happenings::add_change(std::string_view member, std::uint64_t version)
     Happening one;
     one.what = *what;
     one.text = std::string_view(colon + 1 + length, end);
-    one.at = one.until = version / us_in_ms;
+    one.at = one.until = version;
     one.zone = id->zone;
     one.key = id->key;
     added_.insert(std::move(one));
@@ -134,16 +133,16 @@ void Happenings::add_gone(std::string_view member, std::uint64_t heard_us)
     if (end != std::string_view::npos && (member.front() == 'e' || member.front() == 'a')) {
         const What what = member.front() == 'e' ? What::ended : What::away;
         const std::string_view name = member.substr(1, std::min(end - 1, most_name));
-        added_.insert(happening_of(what, heard_us / us_in_ms, name));
+        added_.insert(happening_of(what, heard_us, name));
     }
 }
 
-bool Happenings::merge(std::size_t items, std::uint64_t now_ms)
+bool Happenings::merge(std::size_t items, std::uint64_t now_us)
 {
     for (std::size_t done = 0; done < items && !added_.empty(); ++done) {
         auto taken = added_.extract(added_.begin());
         Happening& one = taken.value();
-        if ((one.until != 0 && one.until + kept_ms < now_ms) || one.at > now_ms + kept_ms) {
+        if ((one.until != 0 && one.until + kept_us < now_us) || one.at > now_us + kept_us) {
             continue;
         }
         const bool continues = !merged_.empty() && is_continued(merged_.back(), one);

@@ -11,7 +11,7 @@
 
 namespace ratelimit::fleet {
 
-/// An event of a fleet. Events of many nodes at about one time are one. Times are milliseconds
+/// An event of a fleet. Events of many nodes at about one time are one. Times are microseconds
 /// since the epoch, by Redis's clock.
 struct Happening {
     enum class What : std::uint8_t {
@@ -41,7 +41,7 @@ struct Happening {
 /// nodes that it has forgotten (lua/fleet_nodes.lua). Its size is bounded by theirs.
 class Happenings {
 public:
-    static constexpr std::uint64_t kept_ms = std::uint64_t{ 2 } * 24 * 3600 * 1000;
+    static constexpr std::uint64_t kept_us = std::uint64_t{ 2 } * 24 * 3600 * 1'000'000;
     static constexpr std::size_t most = 300;
 
     /// Adds a node's report, and how it ended.
@@ -51,9 +51,9 @@ public:
     void add_change(std::string_view member, std::uint64_t version);
     void add_gone(std::string_view member, std::uint64_t heard_us);
 
-    /// Merges some of the events of the two days before `now_ms`: all at once would take
+    /// Merges some of the events of the two days before `now_us`: all at once would take
     /// milliseconds. Call when all are added, until it returns false: there are no more.
-    bool merge(std::size_t items, std::uint64_t now_ms);
+    bool merge(std::size_t items, std::uint64_t now_us);
     /// Call once, when all are merged. The one that ended last first, `most` at most.
     std::vector<Happening> latest() &&;
 

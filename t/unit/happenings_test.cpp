@@ -13,6 +13,7 @@ using What = Happening::What;
 
 constexpr std::uint64_t now_ms = 1'784'000'000'000;
 constexpr std::uint64_t minute = 60'000;
+constexpr std::uint64_t kept_ms = Happenings::kept_us / 1000;
 
 FleetNode node_of(std::string name, std::uint64_t uptime_ms = 0)
 {
@@ -22,15 +23,21 @@ FleetNode node_of(std::string name, std::uint64_t uptime_ms = 0)
     node.live = true;
     node.report.name = std::move(name);
     // Unless it matters, a start that is too old to be listed.
-    node.report.uptime_us = (uptime_ms == 0 ? 2 * Happenings::kept_ms : uptime_ms) * 1000;
+    node.report.uptime_us = (uptime_ms == 0 ? 2 * kept_ms : uptime_ms) * 1000;
     return node;
 }
 
+/// With times in milliseconds.
 std::vector<Happening> latest(Happenings all)
 {
-    while (all.merge(1, now_ms)) {
+    while (all.merge(1, now_ms * 1000)) {
     }
-    return std::move(all).latest();
+    auto found = std::move(all).latest();
+    for (Happening& one : found) {
+        one.at /= 1000;
+        one.until /= 1000;
+    }
+    return found;
 }
 
 std::vector<Happening> listed(const std::vector<FleetNode>& nodes)
@@ -149,7 +156,7 @@ TEST(Happenings, nodes_that_started_ended_or_went_away)
     auto away = node_of("away");
     away.live = false;
     away.heard_us = (now_ms - 3 * minute) * 1000;
-    away.report.uptime_us = Happenings::kept_ms * 2000;
+    away.report.uptime_us = kept_ms * 2000;
     const auto found = listed({ ended, away });
     ASSERT_EQ(found.size(), 3U);
     EXPECT_EQ(found[0].what, What::ended);
@@ -160,19 +167,31 @@ TEST(Happenings, nodes_that_started_ended_or_went_away)
     EXPECT_EQ(found[2].at, now_ms - 5 * minute);
 }
 
+TEST(Happenings, changes_of_one_millisecond_keep_their_order)
+{
+    Happenings all;
+    for (const std::uint64_t i : { 2, 0, 3, 1 }) {
+        all.add_change((i % 2 == 0 ? "s2:za{}" : "r2:za{}"), now_ms * 1000 + i);
+    }
+    std::vector<What> order;
+    for (const Happening& one : latest(std::move(all))) {
+        order.push_back(one.what);
+    }
+    EXPECT_EQ(order, (std::vector{ What::taken_back, What::set, What::taken_back, What::set }));
+}
+
 TEST(Happenings, the_list_is_of_two_days_and_300_entries)
 {
     Happenings all;
     const std::string id = "kzone" + std::string(1, '\0') + "key";
     const std::string member = "r" + std::to_string(id.size()) + ":" + id + "{\"by\":\"me\"}";
     for (std::uint64_t i = 0; i < 400; ++i) {
-        all.add_change(
-            member, (now_ms - Happenings::kept_ms + minute * (i + 1) - 10 * minute) * 1000);
+        all.add_change(member, (now_ms - kept_ms + minute * (i + 1) - 10 * minute) * 1000);
     }
-    all.add_change(member, (now_ms + 2 * Happenings::kept_ms) * 1000);
+    all.add_change(member, (now_ms + 2 * kept_ms) * 1000);
     const auto found = latest(std::move(all));
     ASSERT_EQ(found.size(), Happenings::most);
-    EXPECT_EQ(found[0].at, now_ms - Happenings::kept_ms + 390 * minute);
+    EXPECT_EQ(found[0].at, now_ms - kept_ms + 390 * minute);
     EXPECT_EQ(found[0].what, What::taken_back);
     EXPECT_EQ(found[0].zone, "zone");
     EXPECT_EQ(found[0].key, "key");

@@ -309,10 +309,10 @@ void FleetJson::collect_past()
 /// Merges some of the events and, after the last one, begins their list. True: there is more.
 bool FleetJson::merge_past()
 {
-    constexpr std::uint64_t us_in_ms = 1000;
+    constexpr std::uint64_t us_in_s = 1'000'000;
     const std::uint64_t now = reader_.list().now_us == 0
-        ? static_cast<std::uint64_t>(ngx_time()) * us_in_ms
-        : reader_.list().now_us / us_in_ms;
+        ? static_cast<std::uint64_t>(ngx_time()) * us_in_s
+        : reader_.list().now_us;
     if (past_.merge(items_a_turn, now)) {
         return true;
     }

@@ -15,7 +15,7 @@ namespace {
 
 using What = fleet::Happening::What;
 
-constexpr double ms_a_second = 1e3;
+constexpr std::uint64_t us_in_ms = 1000;
 
 std::string_view word_of(What what) noexcept
 {
@@ -40,7 +40,7 @@ void write_change(JsonText& json, MainConf& conf, const fleet::Happening& one)
     json.text("by", stored.by);
     if (one.what == What::set) {
         json.begin_object("override");
-        write_override(json, stored, milliseconds{ static_cast<std::int64_t>(one.at) });
+        write_override(json, stored, milliseconds{ static_cast<std::int64_t>(one.at / us_in_ms) });
         json.end_object();
     } else {
         json.null("override");
@@ -53,7 +53,7 @@ void write_event(JsonText& json, const fleet::Happening& one)
     if (one.until == 0) {
         json.null("until");
     } else {
-        json.seconds("until", static_cast<double>(one.until) / ms_a_second);
+        json.seconds("until", static_cast<double>(one.until) / us_a_second);
     }
     json.number("nodes", one.nodes.count).begin_array("names");
     for (const std::string& name : one.nodes.names) {
@@ -74,7 +74,7 @@ void write_happening(JsonText& json, MainConf& conf, const fleet::Happening& one
 {
     json.begin_object()
         .text("what", word_of(one.what))
-        .seconds("at", static_cast<double>(one.at) / ms_a_second);
+        .seconds("at", static_cast<double>(one.at) / us_a_second);
     if (one.is_change()) {
         write_change(json, conf, one);
     } else {
