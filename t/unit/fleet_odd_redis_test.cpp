@@ -105,5 +105,15 @@ TEST_F(FleetTest, one_call_removes_no_more_than_2000_events)
     EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), "3001") << "ahead of the version";
 }
 
+TEST_F(FleetTest, a_journal_that_was_lost_begins_before_the_next_change)
+{
+    sync(node_);
+    server_.ask({ "FLUSHALL" });
+    set("a", 5);
+    sync(node_);
+    EXPECT_EQ(server_.ask({ "ZRANK", keys_.journal, "" }), "0");
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.journal }), "2");
+}
+
 }  // namespace
 }  // namespace ratelimit::fleet

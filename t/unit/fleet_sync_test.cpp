@@ -242,16 +242,6 @@ TEST_F(FleetTest, all_is_loaded_again_after_flushall)
     EXPECT_EQ(node_.quota("b"), 7);
 }
 
-TEST_F(FleetTest, a_journal_that_was_lost_begins_before_the_next_change)
-{
-    sync(node_);
-    server_.ask({ "FLUSHALL" });
-    set("a", 5);
-    sync(node_);
-    EXPECT_EQ(server_.ask({ "ZRANK", keys_.journal, "" }), "0");
-    EXPECT_EQ(server_.ask({ "ZCARD", keys_.journal }), "2");
-}
-
 TEST_F(FleetTest, lost_changes_are_noticed_also_beside_new_ones)
 {
     set("a", 5);
