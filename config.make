@@ -7,10 +7,15 @@ ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -Wno-missing-field-initializ
 
 for ratelimit_src in $NGX_OBJS/ratelimit/*.cpp; do
     ratelimit_obj=$NGX_OBJS/addon/ratelimit/$(basename $ratelimit_src .cpp).o
+    # Folders with another task would only make the link slower.
+    case $(basename $ratelimit_src .cpp) in
+        base | check | http | limit | nginx | redis | store | zone) ratelimit_more=$ratelimit_lto ;;
+        *) ratelimit_more= ;;
+    esac
     ratelimit_parts=`sed "s,^#include \"\(.*\)\",$ngx_addon_dir/src/\1," $ratelimit_src | tr '\n' ' '`
     cat << END                                                >> $NGX_MAKEFILE
 
-$ratelimit_obj: private CFLAGS += $ratelimit_flags
+$ratelimit_obj: private CFLAGS += $ratelimit_flags $ratelimit_more
 $ratelimit_obj: $ratelimit_parts $ratelimit_scripts $ratelimit_page
 END
 done

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -87,7 +88,7 @@ public:
     std::size_t top(std::span<Counter> out, time_t now) const noexcept;
 
 private:
-    Rank* ranks() const noexcept { return reinterpret_cast<Rank*>(shared_ + 1); }
+    Rank* ranks() const noexcept { return std::launder(reinterpret_cast<Rank*>(shared_ + 1)); }
     Key* keys() const noexcept { return reinterpret_cast<Key*>(ranks() + shared_->capacity); }
     bool is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept;
     std::uint32_t find(std::string_view key, std::uint32_t hash) const noexcept;
