@@ -27,7 +27,7 @@ Check::Check(std::span<RemoteLimit*> limits, Owner& owner) : owner_(owner), firs
     const auto is_of_first = [&limits](const RemoteLimit* limit) {
         return shard_of(*limit) == shard_of(*limits.front());
     };
-    if (std::all_of(limits.begin(), limits.end(), is_of_first)) {
+    if (std::ranges::all_of(limits, is_of_first)) {
         return;
     }
     // Not std::stable_sort, which allocates.
@@ -36,7 +36,7 @@ Check::Check(std::span<RemoteLimit*> limits, Owner& owner) : owner_(owner), firs
     });
     for (Part* part = &first_; part != nullptr; part = part->next.get()) {
         const auto all = part->limits;
-        const auto other = std::find_if(all.begin(), all.end(), [&](const RemoteLimit* limit) {
+        const auto other = std::ranges::find_if(all, [&](const RemoteLimit* limit) {
             return shard_of(*limit) != shard_of(*all.front());
         });
         if (other != all.end()) {
@@ -155,7 +155,7 @@ void Check::block_read(Part& part, std::optional<BlockState> state) noexcept
 void Check::settle_late(const RemoteLimit& limit, std::int64_t cost) const noexcept
 {
     for (const Part* part = &first_; part != nullptr; part = part->next.get()) {
-        const auto found = std::find(part->limits.begin(), part->limits.end(), &limit);
+        const auto found = std::ranges::find(part->limits, &limit);
         if (part->late != nullptr && found != part->limits.end()) {
             const auto at = static_cast<std::size_t>(found - part->limits.begin());
             part->late->left().settle(part->position.run, at, cost);

@@ -117,9 +117,8 @@ void CheckMessage::take(PartList& waiting)
 
 Holding* CheckMessage::busy_holding() const noexcept
 {
-    const auto busy = std::find_if(holdings_.begin(), holdings_.end(), [](const OfLimit& each) {
-        return !each.holding->ready();
-    });
+    const auto busy =
+        std::ranges::find_if(holdings_, [](const OfLimit& each) { return !each.holding->ready(); });
     return busy == holdings_.end() ? nullptr : busy->holding;
 }
 

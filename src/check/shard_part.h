@@ -75,7 +75,7 @@ using PartList = List<ShardPart>;
 inline bool counted(const ShardPart& part) noexcept
 {
     return part.end == ShardPart::End::answered
-        && std::all_of(part.limits.begin(), part.limits.end(), [](const RemoteLimit* limit) {
+        && std::ranges::all_of(part.limits, [](const RemoteLimit* limit) {
                return limit->shadow || limit->state.granted;
            });
 }

@@ -27,18 +27,18 @@ bool same_name(const ngx_table_elt_t& header, const ngx_str_t& name) noexcept
 /// a header that a limit has.
 bool tells_its_limit(const ngx_http_request_t* r) noexcept
 {
-    constexpr std::array names = { std::string_view("x-ratelimit"),
-                                   std::string_view("x-rate-limit"), std::string_view("ratelimit"),
-                                   std::string_view("retry-after") };
+    static constexpr std::array names = { std::string_view("x-ratelimit"),
+                                          std::string_view("x-rate-limit"),
+                                          std::string_view("ratelimit"),
+                                          std::string_view("retry-after") };
     if (r->upstream == nullptr) {
         return false;  // the response is nginx's own, such as that of a check that only peeks
     }
     if (r->headers_out.status == NGX_HTTP_TOO_MANY_REQUESTS) {
         return true;
     }
-    const auto is_limit = [&names](const ngx_table_elt_t& header) {
-        return header.hash != 0
-            && std::any_of(names.begin(), names.end(), [&header](std::string_view name) {
+    const auto is_limit = [](const ngx_table_elt_t& header) {
+        return header.hash != 0 && std::ranges::any_of(names, [&header](std::string_view name) {
                    ngx_str_t begin = borrowed(name);
                    return header.key.len >= begin.len
                        && ngx_strncasecmp(header.key.data, begin.data, begin.len) == 0;
@@ -46,7 +46,7 @@ bool tells_its_limit(const ngx_http_request_t* r) noexcept
     };
     for (const auto* part = &r->headers_out.headers.part; part != nullptr; part = part->next) {
         const auto* headers = static_cast<const ngx_table_elt_t*>(part->elts);
-        if (std::any_of(headers, headers + part->nelts, is_limit)) {
+        if (std::ranges::any_of(headers, headers + part->nelts, is_limit)) {
             return true;
         }
     }
@@ -105,7 +105,7 @@ public:
     {
         drop_others();
         return good_ && digits_ != nullptr
-            && std::all_of(all_.begin(), all_.begin() + count_, [&](const Header& header) {
+            && std::ranges::all_of(all_.begin(), all_.begin() + count_, [&](const Header& header) {
                    return push(header);
                });
     }

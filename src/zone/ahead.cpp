@@ -60,9 +60,8 @@ void pass(AppliedLimit& limit, AheadReport& report) noexcept
 
 bool pass_ahead(std::span<AppliedLimit> limits) noexcept
 {
-    const bool all = std::all_of(limits.begin(), limits.end(), [](AppliedLimit& limit) {
-        return !limit.awaits_redis() || let_in(limit);
-    });
+    const bool all = std::ranges::all_of(
+        limits, [](AppliedLimit& limit) { return !limit.awaits_redis() || let_in(limit); });
     for (AppliedLimit& limit : limits) {
         AheadReport* const report = std::exchange(limit.report, nullptr);
         if (report != nullptr && all) {

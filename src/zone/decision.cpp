@@ -27,9 +27,8 @@ Outcome combine(std::span<AppliedLimit> limits) noexcept
 
 bool none_awaits_redis(std::span<const AppliedLimit> limits) noexcept
 {
-    return std::none_of(limits.begin(), limits.end(), [](const AppliedLimit& limit) {
-        return limit.awaits_redis();
-    });
+    return std::ranges::none_of(
+        limits, [](const AppliedLimit& limit) { return limit.awaits_redis(); });
 }
 
 /// The check has only limits of this request, which are AppliedLimits.
@@ -42,9 +41,8 @@ AppliedLimit& applied(RemoteLimit& limit) noexcept
 
 bool Decision::start() noexcept
 {
-    const bool malformed = std::any_of(limits_.begin(), limits_.end(), [](const auto& limit) {
-        return limit.malformed && !limit.shadow;
-    });
+    const bool malformed = std::ranges::any_of(
+        limits_, [](const auto& limit) { return limit.malformed && !limit.shadow; });
     decide_by_overrides();
     if (!(malformed && closes()) && ask_redis()) {
         return true;
@@ -205,9 +203,8 @@ bool Decision::undecided(const AppliedLimit& limit) const noexcept
 
 bool Decision::any_undecided() const noexcept
 {
-    return std::any_of(limits_.begin(), limits_.end(), [this](const AppliedLimit& limit) {
-        return undecided(limit);
-    });
+    return std::ranges::any_of(
+        limits_, [this](const AppliedLimit& limit) { return undecided(limit); });
 }
 
 /// Whether the fail mode refuses a request with an undecided limit.
@@ -225,8 +222,7 @@ void Decision::resolve() noexcept
 {
     Decided decided = Decided::none;
     Outcome outcome;
-    any_decided_ = std::any_of(
-        limits_.begin(), limits_.end(), [](const AppliedLimit& limit) { return limit.decided; });
+    any_decided_ = std::ranges::any_of(limits_, &AppliedLimit::decided);
     if (any_decided_) {
         outcome = combine(limits_);
         decided = outcome.wait.count() > 0 ? Decided::delay : Decided::admit;
