@@ -1,7 +1,8 @@
 #include "limit/usage_scanner.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -18,16 +19,23 @@ bool is_digit(char byte) noexcept
     return byte >= '0' && byte <= '9';
 }
 
-// What a byte is outside of strings, off the path.
-enum class Sign : std::uint8_t { other, open, close, quote };
-
-constexpr auto signs = [] {
-    std::array<Sign, 256> all{};
-    all['{'] = all['['] = Sign::open;
-    all['}'] = all[']'] = Sign::close;
-    all['"'] = Sign::quote;
-    return all;
-}();
+/// Where the next `"`, `[`, `]`, `{` or `}` is from `at` on, or a place before it.
+std::size_t next_sign(std::string_view text, std::size_t at) noexcept
+{
+    constexpr std::uint64_t each = 0x0101'0101'0101'0101;
+    // The lowest byte that is set is the first zero.
+    const auto zeros = [](std::uint64_t word) { return (word - each) & ~word & each << 7U; };
+    for (std::uint64_t word = 0; text.size() - at >= sizeof(word); at += sizeof(word)) {
+        std::memcpy(&word, text.data() + at, sizeof(word));
+        // In these bits alone brackets and braces differ from each other, and from `Y`, `y`, `_`.
+        const auto found = zeros((word | each * 0x26) ^ each * 0x7f) | zeros(word ^ each * '"');
+        if (found != 0) {
+            const bool little = std::endian::native == std::endian::little;
+            return little ? at + static_cast<std::size_t>(std::countr_zero(found)) / 8 : at;
+        }
+    }
+    return at;
+}
 
 /// The names behind the first `count` ones.
 std::string_view without_names(std::string_view path, std::uint64_t count) noexcept
@@ -168,24 +176,27 @@ void UsageScanner::take(char sign) noexcept
     }
 }
 
-/// Off the path, up to a string or back on the path, only the depth changes; returns what follows.
+/// Off the path, until it is back on it, only the depth changes; returns what follows, or a string
+/// that is cut or may have escapes.
 std::string_view UsageScanner::skip(std::string_view text) noexcept
 {
     std::uint64_t depth = depth_;
-    auto at = text.begin();
-    while (at != text.end() && depth > on_path_) {
-        const Sign sign = signs[static_cast<unsigned char>(*at++)];
-        if (sign == Sign::other) {
-            continue;
+    std::size_t at = 0;
+    while (depth > on_path_ && (at = next_sign(text, at)) < text.size()) {
+        const char sign = text[at++];
+        if (sign == '"') {
+            const std::size_t end = text.find(sign, at);
+            if (end == text.npos || text[end - 1] == '\\') {
+                take(sign);
+                break;
+            }
+            at = end + 1;
         }
-        if (sign == Sign::quote) {
-            take('"');
-            break;
-        }
-        depth = sign == Sign::open ? depth + 1 : depth - 1;
+        depth += (sign | 0x20) == '{' ? 1 : 0;
+        depth -= (sign | 0x20) == '}' ? 1 : 0;
     }
     depth_ = depth;
-    return { at, text.end() };
+    return text.substr(at);
 }
 
 void UsageScanner::read_json(std::string_view text) noexcept
