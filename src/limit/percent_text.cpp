@@ -6,7 +6,7 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::string_view digits = "0123456789ABCDEF";
+constexpr std::string_view hex_digits = "0123456789ABCDEF";
 
 /// The value of two hexadecimal digits at `at`; empty: there are none.
 std::optional<char> hex_byte(std::string_view text, std::size_t at) noexcept
@@ -41,8 +41,8 @@ std::string percent_encoded(std::string_view bytes)
         } else {
             text += '%';
             const auto value = static_cast<unsigned char>(byte);
-            text += digits[value >> 4U];
-            text += digits[value & 0xFU];
+            text += hex_digits[value >> 4U];
+            text += hex_digits[value & 0xFU];
         }
     }
     return text;

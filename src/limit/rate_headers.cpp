@@ -11,7 +11,7 @@ namespace ratelimit {
 namespace {
 
 constexpr std::size_t most_digits = 20;
-constexpr std::string_view separator = ", ";
+constexpr std::string_view comma = ", ";
 constexpr std::string_view frame = R"("";q=;w=;ratelimit-burst=;qu="concurrent-requests")";
 
 constexpr std::array<std::string_view, 3> unit_names = { "requests", "content-bytes",
@@ -47,7 +47,7 @@ char* put_parameter(char* out, std::string_view name, std::int64_t value) noexce
 /// Begins a member behind what has been written from `start` to `end`; returns the new end.
 char* put_member(const char* start, char* end, std::string_view zone) noexcept
 {
-    return put_string(end == start ? end : put(end, separator), zone);
+    return put_string(end == start ? end : put(end, comma), zone);
 }
 
 /// A bucket drains at the rate, whatever was taken of it.
@@ -134,7 +134,7 @@ std::size_t header_room(std::span<const HeaderMember> members) noexcept
 {
     std::size_t room = 0;
     for (const HeaderMember& member : members) {
-        room += separator.size() + 2 * member.zone.size() + frame.size() + 3 * most_digits;
+        room += comma.size() + 2 * member.zone.size() + frame.size() + 3 * most_digits;
     }
     return room;
 }

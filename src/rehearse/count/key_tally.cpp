@@ -127,9 +127,9 @@ KeyCount* KeyTally::find_or_add(std::uint64_t hash)
             return nullptr;
         }
     }
-    constexpr std::size_t smallest = 1024;
-    if (hashes_.size() < smallest) {
-        rehash(smallest);
+    constexpr std::size_t least_places = 1024;
+    if (hashes_.size() < least_places) {
+        rehash(least_places);
     } else if (used_ >= hashes_.size() / 4 * 3) {
         rehash(keys_ > hashes_.size() / 2 ? hashes_.size() * 2 : hashes_.size());
     }
