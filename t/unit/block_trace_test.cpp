@@ -18,7 +18,6 @@ namespace {
 using Time = Model::Time;
 using std::chrono::seconds;
 
-constexpr Time start_of_traces = 1'800'000'000 * second;
 constexpr microseconds start{ start_of_traces };
 constexpr std::string_view key = "rl:test:{key}";
 constexpr std::string_view block_key = "rl:test:{key}:block";

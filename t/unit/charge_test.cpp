@@ -17,8 +17,6 @@ namespace {
 
 using Time = Model::Time;
 
-constexpr Time start_of_traces = 1'800'000'000 * second;
-
 class ChargeTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     struct Taken {

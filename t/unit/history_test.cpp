@@ -9,7 +9,7 @@ namespace ratelimit {
 namespace {
 
 constexpr time_t start = 1'700'000'100;  // a multiple of both steps
-constexpr time_t day = 86'400;
+constexpr time_t a_day = 86'400;
 constexpr std::size_t large = History::all_series_from;
 
 class HistoryTest : public testing::Test {
@@ -74,13 +74,13 @@ TEST_F(HistoryTest, requests_are_counted_in_the_steps_of_both_scales)
 
 TEST_F(HistoryTest, an_hour_and_two_days_are_kept)
 {
-    constexpr time_t seconds = 3 * day;
+    constexpr time_t seconds = 3 * a_day;
     for (time_t second = 0; second < seconds; second += 10) {
         at(start + second, 10);
     }
     EXPECT_EQ(begin(0), start + seconds - 3600);
     EXPECT_EQ(steps(0), Numbers(360, 10));
-    EXPECT_EQ(begin(1), start + seconds - 2 * day);
+    EXPECT_EQ(begin(1), start + seconds - 2 * a_day);
     EXPECT_EQ(steps(1), Numbers(576, 300));
 }
 
@@ -144,7 +144,7 @@ TEST_F(HistoryTest, a_clock_that_is_set_back_by_more_goes_on_in_the_step_of_its_
 
 TEST_F(HistoryTest, a_clock_that_is_set_back_by_days_or_ahead_by_years_starts_new_steps)
 {
-    constexpr time_t year = day * 365;
+    constexpr time_t year = a_day * 365;
     at(start, 1);
     at(start + year, 2);
     EXPECT_EQ(steps(1), Numbers{ 2 });
@@ -152,8 +152,8 @@ TEST_F(HistoryTest, a_clock_that_is_set_back_by_days_or_ahead_by_years_starts_ne
     EXPECT_EQ(steps(0), Numbers{ 3 });
     EXPECT_EQ(steps(1), Numbers{ 3 });
     EXPECT_EQ(begin(1), start);
-    at(start - 3 * day, 4);
-    EXPECT_EQ(begin(1), start - 3 * day);
+    at(start - 3 * a_day, 4);
+    EXPECT_EQ(begin(1), start - 3 * a_day);
     at(1, 5);
     EXPECT_EQ(begin(0), 0) << "the epoch";
     EXPECT_EQ(steps(0), Numbers{ 5 });
@@ -268,7 +268,7 @@ TEST_F(HistoryTest, the_highest_use_is_kept_in_the_long_steps)
 TEST_F(HistoryTest, the_highest_use_of_two_days_ago_does_not_come_back)
 {
     history().roll(start, totals_, 80);
-    history().roll(start + 2 * day, totals_, 5);
+    history().roll(start + 2 * a_day, totals_, 5);
     EXPECT_EQ(uses(1).back(), 5U);
     EXPECT_EQ(history().highest_use(INT64_MAX), 5U);
 }

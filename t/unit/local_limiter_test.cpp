@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr Model::Time start_of_traces = 1'800'000'000 * second;
 constexpr microseconds start{ start_of_traces };
 
 Policy policy_of(Algorithm algorithm, std::int64_t quota)

@@ -8,8 +8,8 @@
 namespace ratelimit {
 namespace {
 
-constexpr std::chrono::hours day{ 24 };
-constexpr microseconds start = std::chrono::seconds{ 1'800'000'000 };
+constexpr std::chrono::hours a_day{ 24 };
+constexpr microseconds begun = std::chrono::seconds{ 1'800'000'000 };
 
 /// Three limits of one request, each with its zone.
 class SeveralLimits : public testing::Test {
@@ -28,7 +28,7 @@ protected:
             limits[i].shadow = shadow_[i];
             limits[i].source = Source::local;
         }
-        decide_local_limits(limits, { start, start, start }, take);
+        decide_local_limits(limits, { begun, begun, begun }, take);
         return { limits[0].state.granted, limits[1].state.granted, limits[2].state.granted };
     }
     std::array<std::int64_t, 3> remaining()
@@ -38,7 +38,7 @@ protected:
             all[i] = memories_[i]
                          .memory()
                          .local_limiter()
-                         .peek({ "key", policies_[i] }, start)
+                         .peek({ "key", policies_[i] }, begun)
                          .remaining;
         }
         return all;
@@ -48,9 +48,9 @@ protected:
     using Grants = std::array<bool, 3>;
 
     std::array<TestZone, 3> memories_;
-    std::array<Policy, 3> policies_{ Policy{ Algorithm::fixed_window, { 9, day }, {}, {} },
-                                     Policy{ Algorithm::sliding_window_log, { 2, day }, {}, {} },
-                                     Policy{ Algorithm::token_bucket, { 9, day }, {}, {} } };
+    std::array<Policy, 3> policies_{ Policy{ Algorithm::fixed_window, { 9, a_day }, {}, {} },
+                                     Policy{ Algorithm::sliding_window_log, { 2, a_day }, {}, {} },
+                                     Policy{ Algorithm::token_bucket, { 9, a_day }, {}, {} } };
     std::array<bool, 3> shadow_{};
 };
 
@@ -97,7 +97,7 @@ TEST(LocalConcurrency, what_a_dead_worker_held_is_free_after_hold_whatever_the_c
             limit.policy = zone.policy;
             limit.source = Source::local;
             const microseconds steady = std::chrono::hours{ 1 } + after;
-            decide_local_limits({ &limit, 1 }, { steady, start + after + stepped, steady }, true);
+            decide_local_limits({ &limit, 1 }, { steady, begun + after + stepped, steady }, true);
             return limit.state.granted;
         };
         const microseconds by = std::chrono::seconds{ step };
@@ -119,12 +119,12 @@ TEST(LocalVariableRate, counts_each_window_length_separately)
         limit.key = "key";
         limit.policy = { Algorithm::fixed_window, { 1, window }, {}, {} };
         limit.source = Source::local;
-        decide_local_limits({ &limit, 1 }, { start, start, start }, true);
+        decide_local_limits({ &limit, 1 }, { begun, begun, begun }, true);
         return limit.state.granted;
     };
-    EXPECT_TRUE(granted(day));
-    EXPECT_TRUE(granted(2 * day));
-    EXPECT_FALSE(granted(day));
+    EXPECT_TRUE(granted(a_day));
+    EXPECT_TRUE(granted(2 * a_day));
+    EXPECT_FALSE(granted(a_day));
 }
 
 }  // namespace

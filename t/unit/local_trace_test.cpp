@@ -16,8 +16,6 @@ namespace {
 
 using Time = Model::Time;
 
-constexpr Time start_of_traces = 1'800'000'000 * second;
-
 class LocalTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     struct Decision {

@@ -20,8 +20,6 @@ namespace {
 
 using Time = Model::Time;
 
-constexpr Time start_of_traces = 1'800'000'000 * second;
-
 class RefundTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     /// A request that this limit counted and another limit refused.

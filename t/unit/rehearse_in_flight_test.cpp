@@ -18,17 +18,6 @@ using rehearse::InFlightCheck;
 using rehearse::UnitsInFlight;
 using std::chrono::seconds;
 
-microseconds the_time;
-microseconds time_now() noexcept
-{
-    return the_time;
-}
-microseconds monotonic_now() noexcept
-{
-    return the_time + std::chrono::hours{ 1 };
-}
-constexpr NodeClock clock_of_test{ monotonic_now, time_now };
-
 /// A timer on the clock of this test, which fires it.
 class TestTimer final : public Timer {
 public:

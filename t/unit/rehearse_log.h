@@ -3,12 +3,21 @@
 #include "rehearse/count/rehearsal.h"
 #include "rehearse/log/log_format.h"
 #include "rehearse/route/site.h"
+#include "zone/node_clock.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
 
 namespace ratelimit {
+
+/// A clock that the test moves. Its monotonic time is an hour ahead.
+inline microseconds the_time{ 0 };
+inline constexpr NodeClock clock_of_test{
+    []() noexcept -> microseconds { return the_time + std::chrono::hours{ 1 }; },
+    []() noexcept { return the_time; },
+};
 
 /// A rehearsal of lines that a test gives one after another, as ratelimit-rehearse reads them.
 class RehearsedLog {

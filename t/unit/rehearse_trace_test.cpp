@@ -12,14 +12,7 @@
 namespace ratelimit {
 namespace {
 
-microseconds the_time;
-microseconds time_now() noexcept
-{
-    return the_time;
-}
 using std::chrono::seconds;
-
-constexpr NodeClock clock_of_test{ time_now, time_now };
 
 class RehearseTrace : public testing::Test, protected TraceMaker {
 protected:

@@ -9,18 +9,18 @@
 namespace ratelimit {
 namespace {
 
-constexpr time_t start = 1'700'000'000;
+constexpr time_t begun = 1'700'000'000;
 
 class TopRefusedTest : public testing::Test {
 protected:
-    void refuse(std::string_view key, int times, time_t now = start)
+    void refuse(std::string_view key, int times, time_t now = begun)
     {
         for (int i = 0; i < times; ++i) {
             keys_.refuse(key, now, {});
         }
     }
     /// "key: count" of the most refused keys.
-    std::vector<std::string> top(std::size_t most = 10, time_t now = start)
+    std::vector<std::string> top(std::size_t most = 10, time_t now = begun)
     {
         std::vector<TopRefused::Counter> counters(most);
         counters.resize(keys_.top(counters, now));
@@ -62,11 +62,11 @@ TEST_F(TopRefusedTest, a_dropped_key_is_counted_from_one_again)
 TEST_F(TopRefusedTest, a_key_that_was_not_refused_for_an_hour_is_dropped)
 {
     refuse("a", 3);
-    refuse("b", 2, start + 10);
-    EXPECT_EQ(top(10, start + 3600), Lines{ "b: 2" });
-    refuse("a", 1, start + 3600);
-    EXPECT_EQ(top(10, start + 3600), (Lines{ "a: 1", "b: 2" })) << "who is refused now comes first";
-    EXPECT_EQ(top(10, start - 5000).size(), 2U) << "the clock was set back";
+    refuse("b", 2, begun + 10);
+    EXPECT_EQ(top(10, begun + 3600), Lines{ "b: 2" });
+    refuse("a", 1, begun + 3600);
+    EXPECT_EQ(top(10, begun + 3600), (Lines{ "a: 1", "b: 2" })) << "who is refused now comes first";
+    EXPECT_EQ(top(10, begun - 5000).size(), 2U) << "the clock was set back";
 }
 
 TEST_F(TopRefusedTest, a_busy_key_is_found_among_more_keys_than_there_are_counters)
@@ -85,7 +85,7 @@ TEST_F(TopRefusedTest, a_busy_key_is_found_among_more_keys_than_there_are_counte
         count("rare " + std::to_string(random() % 3000));
     }
     std::array<TopRefused::Counter, 128> counters{};
-    const std::size_t found = keys_.top(counters, start);
+    const std::size_t found = keys_.top(counters, begun);
     ASSERT_GE(found, 2U);
     std::set<std::string> first;
     for (std::size_t i = 0; i < found; ++i) {
@@ -104,30 +104,30 @@ TEST_F(TopRefusedTest, a_key_has_the_rate_of_its_last_refusal_and_what_was_only_
 {
     const Rate rate{ 7, std::chrono::minutes{ 1 } };
     EXPECT_FALSE(keys_.last_rate("a"));
-    keys_.refuse("a", start, { .tried = true, .rate = {} });
+    keys_.refuse("a", begun, { .tried = true, .rate = {} });
     EXPECT_FALSE(keys_.last_rate("a"));
-    keys_.refuse("a", start + 5, { .tried = false, .rate = rate });
-    keys_.refuse("a", start + 9, { .tried = true, .rate = {} });
+    keys_.refuse("a", begun + 5, { .tried = false, .rate = rate });
+    keys_.refuse("a", begun + 9, { .tried = true, .rate = {} });
     EXPECT_EQ(keys_.last_rate("a"), rate);
     std::array<TopRefused::Counter, 1> found{};
-    ASSERT_EQ(keys_.top(found, start + 9), 1U);
+    ASSERT_EQ(keys_.top(found, begun + 9), 1U);
     EXPECT_EQ(found.front().refused, 3U);
     EXPECT_EQ(found.front().key.tried, 2U);
-    EXPECT_EQ(found.front().key.first_s, start);
+    EXPECT_EQ(found.front().key.first_s, begun);
     keys_.forget("a");
     EXPECT_FALSE(keys_.last_rate("a"));
-    keys_.refuse("a", start + 20, {});
-    ASSERT_EQ(keys_.top(found, start + 20), 1U);
+    keys_.refuse("a", begun + 20, {});
+    ASSERT_EQ(keys_.top(found, begun + 20), 1U);
     EXPECT_EQ(found.front().key.tried, 0U);
-    EXPECT_EQ(found.front().key.first_s, start + 20);
+    EXPECT_EQ(found.front().key.first_s, begun + 20);
 }
 
 TEST_F(TopRefusedTest, who_is_refused_now_comes_before_who_was_refused_most)
 {
     refuse("old", 1000);
-    refuse("new", 20, start + 100);
+    refuse("new", 20, begun + 100);
     for (int i = 0; i < 900; ++i) {
-        keys_.refuse("tried", start + 100, { .tried = true, .rate = {} });
+        keys_.refuse("tried", begun + 100, { .tried = true, .rate = {} });
     }
     std::array<TopRefused::Counter, 3> found{};
     const auto rates = [&](time_t now) {
@@ -138,13 +138,13 @@ TEST_F(TopRefusedTest, who_is_refused_now_comes_before_who_was_refused_most)
         return all;
     };
     using Rates = std::vector<std::uint64_t>;
-    EXPECT_EQ(top(10, start + 105), (Lines{ "new: 20", "old: 1000", "tried: 900" }));
-    EXPECT_EQ(rates(start + 105), (Rates{ 1333, 0, 0 })) << "20 in 15 seconds";
-    EXPECT_EQ(rates(start + 110), (Rates{ 2000, 0, 0 })) << "20 in the step before";
-    refuse("new", 10, start + 115);
-    EXPECT_EQ(rates(start + 115), (Rates{ 2000, 0, 0 })) << "30 in 15 seconds";
-    EXPECT_EQ(rates(start + 130), (Rates{ 0, 0, 0 }));
-    EXPECT_EQ(top(10, start + 130), (Lines{ "old: 1000", "tried: 900", "new: 30" }));
+    EXPECT_EQ(top(10, begun + 105), (Lines{ "new: 20", "old: 1000", "tried: 900" }));
+    EXPECT_EQ(rates(begun + 105), (Rates{ 1333, 0, 0 })) << "20 in 15 seconds";
+    EXPECT_EQ(rates(begun + 110), (Rates{ 2000, 0, 0 })) << "20 in the step before";
+    refuse("new", 10, begun + 115);
+    EXPECT_EQ(rates(begun + 115), (Rates{ 2000, 0, 0 })) << "30 in 15 seconds";
+    EXPECT_EQ(rates(begun + 130), (Rates{ 0, 0, 0 }));
+    EXPECT_EQ(top(10, begun + 130), (Lines{ "old: 1000", "tried: 900", "new: 30" }));
 }
 
 TEST_F(TopRefusedTest, a_larger_zone_has_more_counters)

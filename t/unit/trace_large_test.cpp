@@ -5,6 +5,7 @@
 #include "model.h"
 #include "redis_server.h"
 #include "trace_caller.h"
+#include "trace_maker.h"
 
 #include <random>
 
@@ -14,9 +15,6 @@ namespace ratelimit {
 namespace {
 
 using Time = Model::Time;
-
-constexpr Time second = 1'000'000;
-constexpr Time day = 86'400 * second;
 
 class Large : public testing::TestWithParam<Algorithm> {
 protected:

@@ -15,6 +15,7 @@ namespace ratelimit {
 
 inline constexpr Model::Time second = 1'000'000;
 inline constexpr Model::Time day = 86'400 * second;
+inline constexpr Model::Time start_of_traces = 1'800'000'000 * second;
 
 inline std::int64_t from_environment(const char* name, std::int64_t otherwise)
 {

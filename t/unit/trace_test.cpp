@@ -220,11 +220,10 @@ TEST_P(LongLog, is_rewritten_without_losing_a_request)
     const auto digest = caller_.load(single_script(GetParam()));
     const auto model = Model::of(GetParam());
     const Policy policy{ GetParam(), { 3000, std::chrono::seconds{ 60 } }, {}, {} };
-    const Time start = 1'800'000'000 * second;
 
     // Half of the log expires while the other half stays, repeatedly.
     for (int step = 0; step < 60; ++step) {
-        const Time now = start + step * 10 * second + step;
+        const Time now = start_of_traces + step * 10 * second + step;
         const std::int64_t cost = step % 3 == 2 ? 7 : 750;
         const LimitCheck check{ "long", policy, cost, false, microseconds{ now } };
         const auto states = caller_.check(digest, { &check, 1 }).states;
