@@ -212,7 +212,7 @@ build_module() {
     stamp=$(cd "$top" && {
         echo "$top" "$nginx_source" "${NGX_FLAGS-unset}" "${nginx_flags[*]}" "${RATELIMIT_HIREDIS:-system}" "${RATELIMIT_LINK:-}"
         cksum config config.make "$nginx_source/src/core/nginx.h"
-        cksum "$nginx_source/conf_flags" 2>/dev/null
+        [ ${#nginx_flags[@]} -gt 0 ] || cksum "$nginx_source/conf_flags" 2>/dev/null
         find src lua -type f | sort
         echo "${CC:-cc}"
     })

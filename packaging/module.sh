@@ -245,9 +245,11 @@ build_module_file() {
     [ -f "$RATELIMIT_HIREDIS/lib/libhiredis.a" ] || sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
     build=$build/module/$described-$("${tools}gcc" -dumpmachine)
     module=$build/$module_name.so NGX_SRC=$tree
-    nginx_flags=("${options[@]}"
+    # shellcheck disable=SC2206  # NGX_FLAGS holds several words
+    nginx_flags=(
         "--with-cc-opt=-O2 -g0 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wno-error -ffile-prefix-map=$top=."
-        '--with-ld-opt=-Wl,-z,relro,-z,now,--as-needed')
+        '--with-ld-opt=-Wl,-z,relro,-z,now,--as-needed' "${options[@]}" ${NGX_FLAGS:-})
+    NGX_FLAGS=''
     build_module
     "${tools}strip" --strip-debug -o "$module.new" "$module"
     mv "$module.new" "$module"

@@ -36,8 +36,8 @@ END
 my ($version) = qx('$program' -v 2>&1) =~ m{^nginx version: nginx/(\S+)}m or die "$program has no version";
 my $file;
 
-# First, so that it compiles the module, and the next finds it built: it has the same options.
-subtest 'it says what is missing, and works without apt' => sub {
+# First, so that it compiles the module, and the next finds it built: it has the same options as this machine's nginx.
+subtest 'it says what is missing, works without apt, and leaves a source tree as it is' => sub {
     # A PATH with the programs of this machine but those of Debian's packages, and with a compiler without headers.
     my $path = "$folder/without-apt";
     mkdir $path or die $!;
@@ -59,16 +59,26 @@ END
         . "  JSON for Modern C++ (nlohmann-json3-dev, json-devel, nlohmann-json)\n", 'headers';
     unlink "$path/g++" or die $!;
     symlink '/usr/bin/g++', "$path/g++" or die $!;
-    my ($status, $printed) = module_for("--like '$program'", PATH => $path);
-    is $status, 0, 'with all of them it builds';
+
+    my $tree = "$folder/git clone";
+    system('cp', '-a', '/usr/share/nginx/src', $tree) == 0 or die "no copy of nginx-dev's source";
+    rename "$tree/configure", "$tree/auto/configure" or die $!;    # as in a git clone
+    unlink "$tree/conf_flags";
+    write_file("$tree/Makefile", "install:\n");
+    my $state = sub { return qx(cd '$tree' && find . -type f | sort | xargs -d '\\n' cksum) };
+    my $before = $state->();
+    my $debug  = qx('$program' -V 2>&1) =~ /--with-debug/ ? '--with-debug' : '';
+    (my $status, my $printed, $stderr) = module_for("--source '$tree'", PATH => $path, NGX_FLAGS => $debug);
+    is $status, 0, 'with all of them it builds' or diag $stderr;
     ($file) = $printed =~ m{^(/.*/ngx_http_ratelimit_module\.so)$}m;
     ok $file, 'the module';
+    is $state->(), $before, 'no file of the tree has changed';
 };
 
 subtest "a module is built like $program" => sub {
     my ($status, $printed, $stderr) = module_for("--like '$program'");
     is $status, 0, 'it is built' or diag $stderr;
-    like $printed, qr{^\Q$file\E$}m, 'the same file';
+    like $printed, qr{^\Q$file\E$}m, 'the same file as from a tree of this version';
     like $file, qr{^\Q@{[ build_folder() ]}\E/module/nginx-\Q$version\E-\w[\w-]+/}, 'in a folder of its own';
     like $printed, qr{^fits nginx \Q$version\E with --with-compat}m, 'it says which nginx can load it';
     like $printed, qr{^on \w+ with glibc 2\.\d+ or later, libssl\.so\.\d+ and libcrypto\.so\.\d+$}m,
@@ -122,20 +132,6 @@ END2
     $redis->resume;
     wait_until('the request has ended', sub { $node->file('ended.log') ne '' });
     is $node->file('ended.log'), "/left 204\n", 'the backend got it';
-};
-
-subtest 'a source tree is left as it is' => sub {
-    my $tree = "$folder/git clone";
-    system('cp', '-a', '/usr/share/nginx/src', $tree) == 0 or die "no copy of nginx-dev's source";
-    rename "$tree/configure", "$tree/auto/configure" or die $!;    # as in a git clone
-    unlink "$tree/conf_flags";
-    write_file("$tree/Makefile", "install:\n");
-    my $state = sub { return qx(cd '$tree' && find . -type f | sort | xargs -d '\\n' cksum) };
-    my $before = $state->();
-    my ($status, $printed, $stderr) = module_for("--source '$tree'");
-    is $status, 0, 'a module is built from it' or diag $stderr;
-    like $printed, qr{^\Q$file\E$}m, 'the same, of this version';
-    is $state->(), $before, 'no file of the tree has changed';
 };
 
 subtest "nginx's configure takes the module by hand, with hiredis in a folder of it" => sub {
