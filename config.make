@@ -3,7 +3,7 @@
 
 ratelimit_scripts="$NGX_OBJS/ratelimit/lua_scripts.h"
 ratelimit_page="$NGX_OBJS/ratelimit/dashboard_page.h"
-ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -Wno-missing-field-initializers'
+ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -fno-plt -Wno-missing-field-initializers'
 
 for ratelimit_src in $NGX_OBJS/ratelimit/*.cpp; do
     ratelimit_obj=$NGX_OBJS/addon/ratelimit/$(basename $ratelimit_src .cpp).o

@@ -110,8 +110,8 @@ void CheckMessage::take(PartList& waiting)
     }
     const ShardPart& last = requests_.back();
     runs_.lease(last.lease_wanted);
-    for (std::size_t i = 0; i < limits_.size(); ++i) {
-        limits_[i].now = last.limits[i]->now;
+    for (std::size_t i = 0; LimitCheck & limit : limits_) {
+        limit.now = last.limits[i++]->now;
     }
 }
 
@@ -156,8 +156,8 @@ void CheckMessage::write_keys(redis::ScriptArguments& arguments) const
 
 void CheckMessage::write_numbers(redis::ScriptArguments& arguments) const
 {
-    for (std::size_t i = 0; i < limits_.size(); ++i) {
-        write_sequence_numbers(limits_[i], runs_.cost(i), arguments);
+    for (std::size_t i = 0; const LimitCheck& limit : limits_) {
+        write_sequence_numbers(limit, runs_.cost(i++), arguments);
     }
 }
 
@@ -208,7 +208,7 @@ bool CheckMessage::answered() noexcept
 void CheckMessage::answer(ShardPart& part) noexcept
 {
     const auto [run, index] = part.position;
-    for (std::size_t i = 0; i < limits_.size(); ++i) {
+    for (std::size_t i = 0; i < part.limits.size(); ++i) {
         RemoteLimit& limit = *part.limits[i];
         const KeyReply& reply = replies_[runs_.reply_of(run, i)];
         limit.state = state_in_run(reply, limit.policy, limit.cost, index);

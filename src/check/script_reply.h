@@ -59,11 +59,12 @@ try {
     SequenceReader reader(part);
     replies.resize(limits.size());
     bool admitted = true;
-    for (std::size_t i = 0; i < replies.size(); ++i) {
-        if (!reader.next(limits[i].policy, cost(i), replies[i])) {
+    for (std::size_t i = 0; KeyReply & reply : replies) {
+        if (!reader.next(limits[i].policy, cost(i), reply)) {
             return false;
         }
-        admitted = admitted && (limits[i].shadow || replies[i].admits_next);
+        admitted = admitted && (limits[i].shadow || reply.admits_next);
+        ++i;
     }
     for (KeyReply& reply : replies) {
         reply.taken = admitted ? reply.taken : 0;
