@@ -4,7 +4,7 @@
 use Ratelimit::Test;
 
 my $module = Ratelimit::Nginx::module();
-my @exports = map { (split)[-1] } split /\n/, qx(nm -D --defined-only '$module');
+my @exports = map { (split)[-1] } split /\n/, qx(nm -D --defined-only --extern-only '$module');
 is "@{[ sort @exports ]}", 'ngx_module_names ngx_module_order ngx_modules',
     'the module exports what nginx looks up, so that another module or version shares nothing with it';
 
