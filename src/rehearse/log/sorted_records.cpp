@@ -127,7 +127,7 @@ void SortedRecords::finish()
 /// Reads more of a run until `wanted` bytes are there. False: the run has ended.
 bool SortedRecords::fill(Run& run, std::size_t wanted)
 {
-    constexpr std::size_t block = std::size_t{ 256 } << 10U;
+    constexpr std::size_t at_once = std::size_t{ 256 } << 10U;
     while (run.buffer.size() - run.used < wanted) {
         const auto left = static_cast<std::size_t>(run.end - run.at);
         if (left == 0) {
@@ -136,7 +136,7 @@ bool SortedRecords::fill(Run& run, std::size_t wanted)
         run.buffer.erase(0, run.used);
         run.used = 0;
         const std::size_t kept = run.buffer.size();
-        const std::size_t size = std::min(left, std::max(block, wanted));
+        const std::size_t size = std::min(left, std::max(at_once, wanted));
         run.buffer.resize(kept + size);
         const ssize_t count = pread(fileno(file_.get()), run.buffer.data() + kept, size, run.at);
         if (count <= 0) {
