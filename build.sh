@@ -279,7 +279,7 @@ cpp_files() {
 build_unit_tests() {
     local folder=$build/unit$1
     ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core"
-    say_building "$folder/unit" 'the unit tests' 3
+    say_building "$folder/unit" 'the unit tests' 2
     build_programs "$folder" tests -DTESTS=ON -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" \
         -DNGINX_SOURCE="$top/build/nginx-core/src" "${@:2}"
 }

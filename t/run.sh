@@ -26,7 +26,7 @@ programs_for() {
 run_tests() {
     local tests=() folders=() except='' packages programs program name
     cd "$top" || exit
-    [ $# -gt 0 ] || say "Building and running all tests: $(time_of 3 12)"
+    [ $# -gt 0 ] || say "Building and running all tests: $(time_of 2 8)"
     if [ "${1:-}" = --except ]; then
         except=$2
         shift 2
@@ -49,7 +49,10 @@ run_tests() {
         case $program in
         unit) build_unit_tests "" ;;
         rehearse) build_rehearse ;;
-        *) build_programs "$build/unit" "$program" ;;
+        *)
+            say_step "Building $program"
+            build_programs "$build/unit" "$program"
+            ;;
         esac
     done
     say_step "Running ${#tests[@]} files of tests, some at a time"

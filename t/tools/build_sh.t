@@ -152,9 +152,9 @@ subtest 'the two commands of README.md say first how long they take with the pro
     stand_in('dpkg-query', 'exit 1');
     stand_in('env', 'exit 1');    # runs apt-get
     for (
-        [1, '3 minutes with 1 processor',  '27 minutes with 1 processor'],
-        [2, '2 minutes with 2 processors', '15 minutes with 2 processors'],
-        [8, '2 minutes with 8 processors', '6 minutes with 8 processors'],
+        [1, '3 minutes with 1 processor',  '18 minutes with 1 processor'],
+        [2, '2 minutes with 2 processors', '10 minutes with 2 processors'],
+        [8, '2 minutes with 8 processors', '4 minutes with 8 processors'],
     ) {
         my ($processors, $demo, $test) = @{$_};
         my %here = (PATH => stand_in('nproc', "echo $processors"), BUILD_DIR => "$folder/new");
