@@ -41,7 +41,7 @@ protected:
             limit.shadow = limits_.size() > 1 && any(0, 3) == 0;
             limit.key = std::to_string(trace) + "." + std::to_string(limits_.size());
         }
-        now_ = 1'800'000'000 * second + any(0, day);
+        now_ = start_of_traces + any(0, day);
     }
 
     std::vector<LimitCheck> checks() const
@@ -176,7 +176,7 @@ TEST_F(AgainTrace, the_only_request_of_a_key_that_it_uses_up_passes_and_shows_it
         if (keeps_arrival_time(algorithm)) {
             limits_.front().policy.burst = algorithm == Algorithm::token_bucket ? 1 : 0;
         }
-        now_ = 1'800'000'000 * second;
+        now_ = start_of_traces;
         const auto run = run_of(1, 1);
         const Verdicts first = execute(run);
         const auto counted = values();
@@ -191,7 +191,7 @@ TEST_F(AgainTrace, the_only_request_of_a_key_that_it_uses_up_passes_and_shows_it
 TEST_F(AgainTrace, a_request_of_a_key_in_debt_is_refused)
 {
     limits_ = { { "debt", { Algorithm::fixed_window, { 10, 60s }, {}, {} } } };
-    now_ = 1'800'000'000 * second;
+    now_ = start_of_traces;
     limits_.front().policy.rate.quota = 20;
     execute(run_of(11, 1));
     limits_.front().policy.rate.quota = 10;
@@ -201,7 +201,7 @@ TEST_F(AgainTrace, a_request_of_a_key_in_debt_is_refused)
 TEST_F(AgainTrace, a_request_that_costs_more_than_the_limit_is_refused)
 {
     limits_ = { { "large", { Algorithm::fixed_window, { 10, 60s }, {}, {} } } };
-    now_ = 1'800'000'000 * second;
+    now_ = start_of_traces;
     const Verdicts refused = execute(again(run_of(1, 11)));
     EXPECT_FALSE(passes(refused.front()));
     EXPECT_EQ(refused.front().front().retry_after, std::nullopt);
@@ -210,7 +210,7 @@ TEST_F(AgainTrace, a_request_that_costs_more_than_the_limit_is_refused)
 TEST_F(AgainTrace, of_a_call_with_several_costs_no_more_passes_than_fits_in_the_limit)
 {
     limits_ = { { "costs", { Algorithm::fixed_window, { 10, 60s }, {}, {} } } };
-    now_ = 1'800'000'000 * second;
+    now_ = start_of_traces;
     execute(run_of(10, 1));
     std::vector<std::int64_t> runs;
     for (const std::int64_t cost : { 3, 4, 3, 4, 3 }) {

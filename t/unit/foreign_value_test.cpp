@@ -181,7 +181,7 @@ TEST_P(ForeignValue, fails_no_call_and_all_other_keys_are_decided_exactly)
         }
         Policy policy = any_policy(GetParam());
         policy.rate.window = microseconds{ any_of<Time>({ 10 * second, 60 * second }) };
-        Time now = 1'800'000'000 * second + any(0, day);
+        Time now = start_of_traces + any(0, day);
         for (int step = 0; step < 12 && !HasFatalFailure(); ++step) {
             change_policy(policy);
             std::vector<LimitCheck> checks;
@@ -212,7 +212,7 @@ TEST_P(ForeignValue, is_overwritten_by_an_admitted_request)
     policy.rate = { 9, microseconds{ 10 * second } };
     policy.burst = keeps_arrival_time(GetParam()) ? std::optional<std::int64_t>{ 8 } : std::nullopt;
     policy.precision.reset();
-    const Time now = 1'800'000'000 * second;
+    const Time now = start_of_traces;
     const LimitCheck check{ "key", policy, 1, false, {} };
     for (const std::string& text :
          { std::string("1e3"), std::string("9223372036854775807"), std::string(18, 'x'),
@@ -238,7 +238,7 @@ TEST_P(ForeignValue, with_a_false_entry_count_allocates_no_memory)
         return std::stoll(text.substr(text.find(name) + name.size()));
     };
     Policy policy{ GetParam(), { 1'000'000'000, microseconds{ 10 * second } }, {}, {} };
-    const Time now = 1'800'000'000 * second;
+    const Time now = start_of_traces;
     const auto recent = big_endian(now - second, 7);
     const auto counts = big_endian(1U << 24U, 4) + big_endian(0, 4);
     const LimitCheck check{ "key", policy, 1, false, {} };
@@ -260,7 +260,7 @@ TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
     const auto several = caller_.load(several_script(std::array{ GetParam() }));
     const auto refund = caller_.load(refund_script());
     const Policy policy{ GetParam(), { 9, microseconds{ 10 * second } }, {}, {} };
-    const Time now = 1'800'000'000 * second;
+    const Time now = start_of_traces;
     const LimitCheck peek{ "key", policy, 0, false, microseconds{ now } };
     // The fastest of some calls: other processes use this machine too.
     const auto fastest = [&](std::string_view size) {
@@ -297,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ForeignArrivalTime : public ForeignValue {
 protected:
-    static constexpr Time now = 1'800'000'000 * second;
+    static constexpr Time now = start_of_traces;
     static constexpr Time year = 365 * day;
 
     void set_state(Time arrival, Time counted)

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::seconds;
 
-constexpr std::int64_t noon = 1'800'000'000 * second;  // the start of a window, minute and hour
+constexpr std::int64_t noon = start_of_traces;  // the start of a window, minute and hour
 constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
 
 class LocalLimits : public testing::Test {

@@ -171,7 +171,7 @@ protected:
         for (int trace = 0; trace < traces; ++trace) {
             model_ = Model::of(GetParam());
             policy_ = any_policy(GetParam());
-            now_ = 1'800'000'000 * second + any(0, day);
+            now_ = start_of_traces + any(0, day);
             const Verdict state = play(static_cast<int>(any(0, 30)));
             SCOPED_TRACE(where(trace, 0, { "", policy_, 1, false, microseconds{ now_ } }));
             if (state.granted) {

@@ -84,7 +84,7 @@ protected:
         running_ = {};
         limits_.clear();
         hold_ = any_of<Time>({ 1, 8, 60 }) * seconds{ 1 };
-        the_time = microseconds{ 1'800'000'000 * second + any(0, day) };
+        the_time = microseconds{ start_of_traces + any(0, day) };
         add_limit(true);
         for (std::int64_t i = any(0, 2); i > 0; --i) {
             add_limit(any(0, 1) == 0);

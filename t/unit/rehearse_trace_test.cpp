@@ -155,7 +155,7 @@ TEST_F(RehearseTrace, decides_as_the_module_does_in_this_nodes_memory)
             }
         }
         refused_.assign(limits_.size(), 0);
-        the_time = microseconds{ 1'800'000'000 * second + any(0, day) };
+        the_time = microseconds{ start_of_traces + any(0, day) };
         RehearsedLog log(conf_text(), format);
         for (int step = 0; step < 300; ++step) {
             std::string expected;

@@ -59,7 +59,7 @@ protected:
             sequence.push_back({ algorithm, limit.shadow, limit.policy.block.count() > 0 });
         }
         digest_ = caller_.load(sequence_script(sequence));
-        now_ = 1'800'000'000 * second + any(0, day);
+        now_ = start_of_traces + any(0, day);
     }
 
     AskedRequest any_request()

@@ -57,7 +57,7 @@ TEST_P(Large, quotas_are_exact_to_a_microsecond_and_a_request)
         }
         const auto model = Model::of(GetParam());
         const std::string key = "large:" + std::to_string(trace);
-        Time now = 1'800'000'000 * second + any(0, day);
+        Time now = start_of_traces + any(0, day);
         for (int step = 0; step < 12; ++step) {
             now += any(0, 3 * policy.rate.window.count() / policy.rate.quota + 3);
             const auto cost = any(0, 1) == 0 ? any(1, 9) : any(1, policy.limit() / 3);
@@ -108,7 +108,7 @@ protected:
 TEST_P(AnyChange, gets_a_consistent_verdict_with_an_exact_retry_time)
 {
     const auto digest = caller_.load(single_script(GetParam()));
-    Time now = 1'800'000'000 * second;
+    Time now = start_of_traces;
     Time newest = now;
     for (int step = 0; step < 2000; ++step) {
         Policy policy;

@@ -63,7 +63,7 @@ protected:
         const std::string& digest, const std::string& key, int trace, Clock clock, Policy policy)
     {
         const auto model = Model::of(GetParam());
-        Time now = 1'800'000'000 * second + any(0, day);
+        Time now = start_of_traces + any(0, day);
         Expiry expiry(clock == Clock::redis);
         const bool forwards = any(0, 2) == 0;
         const auto rarity = any_rarity();
@@ -177,7 +177,7 @@ TEST_P(VariableRate, each_window_of_a_key_is_counted_exactly_and_separately)
     for (int trace = 0; trace < traces; ++trace) {
         std::map<Time, std::unique_ptr<Model>> models;
         Policy policy = any_policy(GetParam());
-        Time now = 1'800'000'000 * second + any(0, day);
+        Time now = start_of_traces + any(0, day);
         const Time windows[] = { second, 10 * second, any(2, 100) * second, day };
         for (int step = 0; step < 200; ++step) {
             policy.rate.quota = any(1, 30);
@@ -263,7 +263,7 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
             checks[i].policy = any_policy(algorithm);
             checks[i].shadow = any(0, 3) == 0;
         }
-        Time now = 1'800'000'000 * second + any(0, day);
+        Time now = start_of_traces + any(0, day);
         const auto rarity = any_rarity();
 
         for (int step = 0; step < 100; ++step) {
