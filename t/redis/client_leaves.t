@@ -99,11 +99,12 @@ sub leave {
     my ($node, $way, @paths) = @_;
     $rounds++;
     $_ .= "&n=$rounds" for @paths;
-    my $sent = $node->count_log(qr/post rewrite phase/);
+    # One line for each request. The phases of rewrites are passed once more after error_page, and by each subrequest.
+    my $read = qr{http2? request line: "};
+    my $sent = $node->count_log($read);
     $_->pause for @{ $node->{servers} };
     my $kept = $ways{$way}->($node, \@paths, sub {
-        wait_until('nginx has all requests',
-            sub { $node->count_log(qr/post rewrite phase/) >= $sent + @paths });
+        wait_until('nginx has all requests', sub { $node->count_log($read) >= $sent + @paths });
         $node->get('/free');
     });
     $node->get('/free') for 1 .. 2;  # by then the worker has seen that the clients left
