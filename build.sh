@@ -95,11 +95,10 @@ ask_to_install() {
 
 # Installs the packages that are missing.
 need() {
-    local package missing=()
+    local package missing=() there
+    there=$(dpkg-query -W -f='${Package} ${Status}\n' "$@" 2>/dev/null | sed -n 's/ [a-z]* ok installed$//p') || :
     for package in "$@"; do
-        [[ " ${missing[*]} " == *" $package "* ]] ||
-            dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
-            missing+=("$package")
+        [[ " ${there//$'\n'/ } ${missing[*]} " == *" $package "* ]] || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return
     [ "$may_install" = yes ] || fail "not installed: ${missing[*]}"
@@ -123,32 +122,32 @@ need() {
 # Installs what builds the module, for this machine's nginx, unless NGX_SRC names another one's source; and the named
 # packages: all at once, with one question.
 need_to_build() {
-    local hiredis
     if [ -n "${NGX_SRC:-}" ]; then
         need "$@"
         return
     fi
-    hiredis=$(offered_hiredis)
-    need "${build_packages[@]}" ${hiredis:+"$hiredis"} "$@"
+    find_hiredis
+    need "${build_packages[@]}" ${hiredis_package:+"$hiredis_package"} "$@"
 }
 
 has_hiredis() { pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; }
 
-# Prints the package of hiredis if none is there and apt has one that is new enough.
-offered_hiredis() {
+# Sets hiredis_package, once: apt-cache takes a second. It is empty if hiredis is there, or apt has none that is new enough.
+find_hiredis() {
+    if [ -n "${hiredis_package+set}" ]; then return; fi
+    hiredis_package=
     if [ -n "${RATELIMIT_HIREDIS:-}" ] || has_hiredis; then return; fi
     local offered
     offered=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p') || :
-    if dpkg --compare-versions "${offered:-0}" ge 1.1 2>/dev/null; then echo libhiredis-dev; fi
+    if dpkg --compare-versions "${offered:-0}" ge 1.1 2>/dev/null; then hiredis_package=libhiredis-dev; fi
 }
 
 # Uses the system's hiredis if it is 1.1 or later with TLS, else a static build of a pinned version.
 choose_hiredis() {
     if [ -n "${RATELIMIT_HIREDIS:-}" ] || has_hiredis; then return; fi
-    local package
-    package=$(offered_hiredis)
-    if [ -n "$package" ]; then
-        need "$package"
+    find_hiredis
+    if [ -n "$hiredis_package" ]; then
+        need "$hiredis_package"
         return
     fi
     export RATELIMIT_HIREDIS=$top/build/hiredis

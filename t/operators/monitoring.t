@@ -20,24 +20,31 @@ sub watch {
     return Ratelimit::Prometheus->new(target => $node->port, path => '/ops/metrics', rules => $rules);
 }
 
-# The alerts as they are shipped, but with a short time that a condition has to last.
+# The alerts as they are shipped, but with a short time that a condition has to last, and a Redis is slow above 500 ms
+# instead of 20: on a busy machine it may take longer than that.
 sub quick_alerts {
     my $file = "$scratch/quick.yml";
-    write_file($file, $alerts =~ s/^(\s+for:) \w+$/$1 3s/gmr);
+    my $quick = $alerts =~ s/^(\s+for:) \w+$/$1 3s/gmr;
+    $quick =~ s/ > 0\.02$/ > 0.5/m or die 'no alert of a slow Redis';
+    write_file($file, $quick);
     return $file;
 }
 
 # promtool's result for the alerts' tests with these alerts: (whether they pass, its output). With names: for those of
-# the tests that name one of these rules, if any does. promtool takes a second or two for all of them.
+# the tests that name one of these rules, if any does, one after another up to the first that fails: the short ones
+# first, since promtool takes a second or two for all of them.
 sub rule_tests {
     my ($text, @names) = @_;
     my $any = join '|', map { quotemeta } @names;
     my ($head, @tests) = split /(?=^  - name: )/m, $tests =~ s{\Q../../doc/monitoring/alerts.yml\E}{alerts.yml}r;
-    my @naming = @names ? grep { /\b(?:$any)\b/ } @tests : ();
+    my @naming = @names ? sort { length $a <=> length $b } grep { /\b(?:$any)\b/ } @tests : ();
     write_file("$scratch/alerts.yml", $text);
-    write_file("$scratch/tests.yml", join '', $head, @naming ? @naming : @tests);
-    my $output = qx(promtool test rules $scratch/tests.yml 2>&1);
-    return ($? == 0, $output);
+    for my $part (@naming ? @naming : join '', @tests) {
+        write_file("$scratch/tests.yml", "$head$part");
+        my $output = qx(promtool test rules $scratch/tests.yml 2>&1);
+        return (0, $output) if $? != 0;
+    }
+    return (1, '');
 }
 
 # A panel's expressions, with "all" selected in the dashboard's lists.
