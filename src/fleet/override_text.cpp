@@ -128,9 +128,9 @@ std::string unknown_member(const std::string& name)
 /// Members that may be null, or that a node adds to an override.
 bool is_known(std::string_view name) noexcept
 {
-    constexpr std::array names = {
-        "burst", "for", "until", "reason", "by", "at", "for_seconds_left"
-    };
+    constexpr std::array names = { "rate",  "concurrency", "block",           "unlimited",
+                                   "burst", "for",         "until",           "reason",
+                                   "by",    "at",          "for_seconds_left" };
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -213,8 +213,8 @@ std::string parse_change(std::string_view text, OverrideChange& change)
     }
     int kinds = 0;
     for (const auto& [name, value] : json.items()) {
-        const bool decides =
-            name == "rate" || name == "concurrency" || name == "block" || name == "unlimited";
+        const bool decides = !value.is_null()
+            && (name == "rate" || name == "concurrency" || name == "block" || name == "unlimited");
         kinds += decides ? 1 : 0;
         std::string error =
             decides ? set_kind(name, value, change) : set_detail(name, value, change);

@@ -52,6 +52,12 @@ TEST(OverrideText, an_override_is_set_as_it_is_read)
             error_of(std::string(R"({"block":true,"until":)") + until + "}").substr(0, 16),
             "invalid \"until\",");
     }
+    EXPECT_EQ(
+        changed(R"({"block":true,"rate":null,"concurrency":null,"unlimited":null})").value.kind,
+        Kind::block);
+    EXPECT_EQ(
+        error_of(R"({"rate":null,"block":null})"),
+        "expected one of rate, concurrency, block and unlimited");
     EXPECT_EQ(error_of(R"({"block":true,"later":null})").substr(0, 14), "unknown member");
 }
 
