@@ -117,7 +117,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
     const std::string several_ = caller_.load(several_script(all_algorithms));
     std::vector<Limit> limits_;
     Time now_ = 0;

@@ -129,7 +129,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
     TestZone memory_{ std::size_t{ 1 } << 20U };
     const std::string refund_ = caller_.load(refund_script());
     const std::string block_ = caller_.load(block_script());

@@ -95,7 +95,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
     const std::string single_ = caller_.load(single_script(GetParam()));
     const std::string charge_ = caller_.load(charge_script(GetParam()));
     const std::string refund_ = caller_.load(refund_script());
@@ -202,7 +202,7 @@ TEST_P(ChargeTrace, no_charge_is_so_large_that_it_is_forgotten)
 TEST(Charge, of_a_log_writes_no_more_entries_than_can_refuse_or_be_refunded)
 {
     const RedisServer server;
-    TraceCaller caller(server.port());
+    TraceCaller caller(server);
     const Policy policy{ Algorithm::sliding_window_log, { 10, microseconds{ day } }, {}, {} };
     for (const std::string& script :
          { charge_script(policy.algorithm), report_script(policy.algorithm) }) {

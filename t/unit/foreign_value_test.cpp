@@ -166,7 +166,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
 };
 
 TEST_P(ForeignValue, fails_no_call_and_all_other_keys_are_decided_exactly)

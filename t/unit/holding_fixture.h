@@ -126,7 +126,7 @@ protected:
         }
         several_ = scripts_.add(several_script(algorithms));
         statement_ = scripts_.add(statement_script());
-        redis_ = redisConnect("127.0.0.1", server_.port());
+        redis_ = redisConnectUnix(server_.socket_path().c_str());
         ASSERT_EQ(redis_->err, 0);
         for (std::size_t i = 0; i < scripts_.size(); ++i) {
             const std::string text =

@@ -96,7 +96,7 @@ TEST_P(LocalTrace, memory_and_model_agree_on_every_decision_and_every_number)
 TEST_P(LocalTrace, memory_and_script_agree_when_the_whole_policy_changes_with_each_request)
 {
     RedisServer server;
-    TraceCaller caller{ server.port() };
+    TraceCaller caller{ server };
     const auto digest = caller.load(single_script(GetParam()));
     LocalLimit limit;
     Time now = start_of_traces;

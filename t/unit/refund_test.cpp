@@ -83,7 +83,7 @@ protected:
     void pass(const Verdict& last) { now_ = std::max(now_, any_later(policy_, now_, last)); }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
     const std::string single_ = caller_.load(single_script(GetParam()));
     const std::string several_ = caller_.load(several_script(std::array{ GetParam() }));
     const std::string refund_ = caller_.load(refund_script());

@@ -180,7 +180,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
     const std::string several_ = caller_.load(several_script(all_algorithms));
     const std::string blocks_ = caller_.load(block_script());
     std::string digest_;

@@ -80,7 +80,8 @@ std::int64_t milliseconds_of(const redisReply& time)
 
 }  // namespace
 
-TraceCaller::TraceCaller(int port) : context_(redisConnect("127.0.0.1", port))
+TraceCaller::TraceCaller(const RedisServer& server)
+    : context_(redisConnectUnix(server.socket_path().c_str()))
 {
     EXPECT_EQ(context_->err, 0) << context_->errstr;
 }

@@ -24,7 +24,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
     std::minstd_rand random_{ 7 };
 };
 

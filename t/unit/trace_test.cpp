@@ -103,7 +103,7 @@ protected:
     }
 
     RedisServer server_;
-    TraceCaller caller_{ server_.port() };
+    TraceCaller caller_{ server_ };
 };
 
 TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
