@@ -161,7 +161,7 @@ ErrorClass SentinelClient::classify_error(
 void SentinelClient::want_master() noexcept
 {
     if (!tries_.running() && open() && !look_up_timer_->running()) {
-        look_up_timer_->start(pause_);
+        look_up_timer_->start(look_up_pause);
     }
 }
 
@@ -216,7 +216,6 @@ void SentinelClient::exhausted() noexcept
     if (!std::exchange(unknown_reported_, true)) {
         events_.servers_unknown(reason_);
     }
-    pause_ = std::min(pause_ * 2, longest_pause);
     want_master();
 }
 
@@ -259,7 +258,6 @@ try {
         want_master();
         return;
     }
-    pause_ = look_up_pause;
     const bool was_unknown = std::exchange(unknown_reported_, false);
     if (master_ == nullptr || master_->endpoint().name != master.name) {
         use_master(master);

@@ -31,8 +31,7 @@ public:
 
 private:
     static constexpr milliseconds look_up_pause{ 500 };
-    static constexpr milliseconds longest_pause{ 4000 };  // when no sentinel answers
-    static constexpr std::size_t most_retired = 16;       // masters that were just replaced
+    static constexpr std::size_t most_retired = 16;  // masters that were just replaced
 
     void connect() override;
     void disconnect() noexcept override;
@@ -66,7 +65,6 @@ private:
     std::unique_ptr<Timer> look_up_timer_;
     std::size_t first_;  // decides the first candidate of a look-up
     TakeoverWindow takeover_;
-    milliseconds pause_ = look_up_pause;
     bool doubted_ = false;  // the master replied that it is a replica
     bool up_ = false;
     bool unknown_reported_ = false;

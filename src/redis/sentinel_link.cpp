@@ -3,9 +3,11 @@
 #include "redis/command.h"
 #include "redis/reply_text.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include <hiredis/async.h>
@@ -25,7 +27,7 @@ std::string_view next_word(std::string_view& text) noexcept
 
 std::string subscription()
 {
-    return plain_command({ "SUBSCRIBE", "+switch-master" });
+    return plain_command({ "SUBSCRIBE", "+switch-master", "+promoted-slave" });
 }
 
 }  // namespace
@@ -157,21 +159,21 @@ void SentinelLink::named(const redisReply& reply)
     find(text_of(*reply.element[0]), text_of(*reply.element[1]));
 }
 
-/// "message", "+switch-master", "name old-address old-port address port".
+/// "message", "+switch-master", "name old-address old-port address port", or
+/// "message", "+promoted-slave", "slave its-name address port @ name old-address old-port".
 void SentinelLink::heard(const redisReply& reply)
 {
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 3
         || text_of(*reply.element[0]) != "message") {
         return;
     }
+    const bool promoted = text_of(*reply.element[1]) == "+promoted-slave";
     std::string_view text = text_of(*reply.element[2]);
-    if (next_word(text) != master_) {
-        return;
-    }
-    next_word(text);
-    next_word(text);
-    const auto host = next_word(text);
-    if (find(host, text)) {
+    std::array<std::string_view, 6> words;
+    std::generate(words.begin(), words.end(), [&text] { return next_word(text); });
+    const auto [name, host, port] = promoted ? std::tuple(words[5], words[2], words[3])
+                                             : std::tuple(words[0], words[3], words[4]);
+    if (name == master_ && find(host, port)) {
         owner_.master_is(*this, found_);
     }
 }

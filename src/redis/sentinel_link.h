@@ -24,8 +24,10 @@ public:
     virtual void link_lost(SentinelLink& link, std::string_view reason) noexcept = 0;
 };
 
-/// A connection to one Redis Sentinel, which names the master and reports changes (+switch-master).
-/// A sentinel that is silent for a second is probed; if it does not reply, the link is lost. With a
+/// A connection to one Redis Sentinel, which names the master and reports changes. The sentinel
+/// that makes a failover reports +switch-master only when all replicas follow the new master,
+/// seconds after it has made it one (+promoted-slave); the others report +switch-master at once. A
+/// sentinel that is silent for a second is probed; if it does not reply, the link is lost. With a
 /// sentinel that hangs, calls would stay with a master that has been replaced.
 class SentinelLink final : private ContextOwner {
 public:

@@ -21,6 +21,14 @@ protected:
             + "\r\n";
     }
 
+    void report(const std::string& what, const std::string& news)
+    {
+        const auto bulk = [](const std::string& text) {
+            return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+        };
+        sentinel_.send_to_all("*3\r\n" + bulk("message") + bulk(what) + bulk(news));
+    }
+
     redis::Client& start_sentinel(int connections = 1)
     {
         auto options = options_to(sentinel_.port());
@@ -66,14 +74,31 @@ TEST_F(OddSentinel, another_master_may_have_lost_counts)
     const auto address = [](const RedisServer& server) {
         return " 127.0.0.1 " + std::to_string(server.port());
     };
-    const std::string news = "main" + address(master_) + address(heir);
     sentinel_.reply_to("SENTINEL", address_of(heir.port()));
-    sentinel_.send_to_all(
-        "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$" + std::to_string(news.size()) + "\r\n"
-        + news + "\r\n");
+    report("+switch-master", "main" + address(master_) + address(heir));
     EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(heir.calls("evalsha"), 1) << "the text of the script follows";
+}
+
+TEST_F(OddSentinel, a_promoted_replica_is_the_master_before_the_others_follow_it)
+{
+    RedisServer heir;
+    start_sentinel();
+    EXPECT_EQ(ask("x"), "x");
+    const auto address = [](const RedisServer& server) {
+        return " 127.0.0.1 " + std::to_string(server.port());
+    };
+    for (const std::string name : { "other", "main" }) {
+        report(
+            "+promoted-slave", "slave replica" + address(heir) + " @ " + name + address(master_));
+    }
+    EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(heir.calls("evalsha"), 1);
+    report("+switch-master", "main" + address(master_) + address(heir));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.losses, 1) << "the same master";
 }
 
 TEST_F(OddSentinel, each_sentinel_that_hangs_delays_the_search_by_a_moment_only)
@@ -143,14 +168,18 @@ TEST_F(OddSentinel, invalid_subscription_replies_and_messages_do_not_lose_the_ma
     }
 }
 
-TEST_F(OddSentinel, a_forbidden_channel_is_reported_once_and_retried_with_growing_pauses)
+TEST_F(OddSentinel, a_forbidden_channel_is_reported_once_and_retried_each_half_second)
 {
     sentinel_.reply_to("SUBSCRIBE", "-NOPERM No permissions to access a channel\r\n");
     start_sentinel();
     ASSERT_TRUE(loop_.run_until([this] { return !events_.unknown.empty(); }));
     EXPECT_EQ(events_.unknown.front(), "NOPERM No permissions to access a channel");
-    loop_.run_for(3500ms);                  // a silent wait: time for three attempts
-    EXPECT_LE(sentinel_.connections(), 4);  // at 0, 1 and 3 s
+    auto last = loop_.now();
+    for (int attempts = 2; attempts < 6; ++attempts) {
+        ASSERT_TRUE(loop_.run_until([&] { return sentinel_.connections() >= attempts; }));
+        EXPECT_LT(loop_.now() - last, 900ms) << "also after many failures";
+        last = loop_.now();
+    }
     EXPECT_EQ(events_.unknown.size(), 1U);
 }
 
