@@ -208,6 +208,7 @@ bool CheckMessage::answered() noexcept
 void CheckMessage::answer(ShardPart& part) noexcept
 {
     const auto [run, index] = part.position;
+    const bool again = repeated();
     for (std::size_t i = 0; i < part.limits.size(); ++i) {
         RemoteLimit& limit = *part.limits[i];
         const KeyReply& reply = replies_[runs_.reply_of(run, i)];
@@ -217,8 +218,8 @@ void CheckMessage::answer(ShardPart& part) noexcept
         }
         limit.now = limits_[i].now;
         limit.taken_at = limit.now.value_or(reply.server_time);
-        limit.note_block(reply.blocked, reply.spared, repeated());
-        if (repeated() && limit.block_apart) {  // the script had no key of the block
+        limit.note_block(reply.blocked, reply.spared, again);
+        if (again && limit.block_apart) {  // the script had no key of the block
             spare(*client_, limit.receipt());
         }
     }

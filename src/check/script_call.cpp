@@ -7,11 +7,20 @@ namespace ratelimit {
 
 namespace {
 
-/// `param` of the scripts (script_call.h).
-std::int64_t param_of(const Policy& policy) noexcept
+Statement statement_of(const LimitCheck& check) noexcept
 {
+    return check.states == nullptr ? Statement{} : check.states->statement();
+}
+
+/// `param` of the scripts (script_call.h).
+std::int64_t param_of(const LimitCheck& check) noexcept
+{
+    const Policy& policy = check.policy;
     if (keeps_arrival_time(policy.algorithm)) {
         return policy.limit();
+    }
+    if (counts_at_one_time(policy.algorithm)) {
+        return statement_of(check).longest_delay.count();
     }
     return traits_of(policy.algorithm).precision ? policy.bucket_width().count()
                                                  : policy.begin.count();
@@ -27,27 +36,17 @@ std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
     const microseconds window =
         traits_of(policy.algorithm).precision ? policy.counted_for() : policy.rate.window;
     return { now.count(), by_capacity ? policy.rate.quota : policy.limit(), window.count(),
-             param_of(policy) };
-}
-
-Statement statement_of(const LimitCheck& check) noexcept
-{
-    return check.states == nullptr ? Statement{} : check.states->statement();
+             param_of(check) };
 }
 
 void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
-    auto numbers = numbers_of(check);
+    for (const std::int64_t number : numbers_of(check)) {
+        arguments.arg(number);
+    }
     if (!counts_at_one_time(check.policy.algorithm)) {
-        for (const std::int64_t number : numbers) {
-            arguments.arg(number);
-        }
         arguments.arg(std::string_view{});
         return;
-    }
-    numbers.back() = statement_of(check).longest_delay.count();
-    for (const std::int64_t number : numbers) {
-        arguments.arg(number);
     }
     arguments.begin_packed(numbers_of_holder);
     write_holder(check, arguments);
@@ -82,10 +81,7 @@ void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
 {
-    auto [now, quota, window, param] = numbers_of(check);
-    if (counts_at_one_time(check.policy.algorithm)) {
-        param = statement_of(check).longest_delay.count();
-    }
+    const auto [now, quota, window, param] = numbers_of(check);
     arguments.packed(std::array{ now, quota, window, param, cost });
 }
 

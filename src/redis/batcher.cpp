@@ -172,11 +172,10 @@ bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t
         return call.on_reply(reply);
     }
     const BatchFormat format = part->format();
-    const std::string_view bytes(reply.str, reply.len);
     const std::size_t answers = calls * format.reply_bytes;
-    return reply.type == REDIS_REPLY_STRING && bytes.size() == answers + format.shared_bytes
-        && part->on_part({ bytes.substr(index * format.reply_bytes, format.reply_bytes),
-                           bytes.substr(answers) });
+    return reply.type == REDIS_REPLY_STRING && reply.len == answers + format.shared_bytes
+        && part->on_part({ { reply.str + index * format.reply_bytes, format.reply_bytes },
+                           { reply.str + answers, format.shared_bytes } });
 }
 
 }  // namespace ratelimit::redis

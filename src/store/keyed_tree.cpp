@@ -1,6 +1,7 @@
 #include "store/keyed_tree.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace ratelimit {
@@ -33,8 +34,9 @@ int compare_keys(std::string_view key, const KeyedNode& other) noexcept
         return key.size() < other.key_length() ? -1 : 1;
     }
     const auto [first, more] = parts_of(other);
-    const int order = key.substr(0, first.size()).compare(first);
-    return order != 0 || more.empty() ? order : key.substr(first.size()).compare(more);
+    using Bytes = std::char_traits<char>;
+    const int order = Bytes::compare(key.data(), first.data(), first.size());
+    return order != 0 ? order : Bytes::compare(key.data() + first.size(), more.data(), more.size());
 }
 
 }  // namespace

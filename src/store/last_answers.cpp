@@ -77,47 +77,49 @@ LastAnswers::Entry* LastAnswers::find(const KeyedRequest& request) const noexcep
     return entry != nullptr && entry->policy_hash == request.policy_hash ? entry : nullptr;
 }
 
-/// Null: nothing can be known of the key under this policy, so that Redis must decide. There is no
-/// memory, the key has too many policies, or another one has this tag.
+/// Null: nothing can be known of the key under this policy, so that Redis must decide. Another one
+/// has this tag, or `add` could not add it.
 LastAnswers::Entry* LastAnswers::find_or_add(
     const KeyedRequest& request, const Policy& policy, microseconds now) noexcept
 {
     shared_->now = now;
     table_.forget_expired([now](const Entry& other) { return other.is_over(now); });
     Entry* entry = table_.find(request.key, request.tag());
-    if (entry != nullptr) {
-        return entry->policy_hash == request.policy_hash ? entry : nullptr;
+    if (entry == nullptr) {
+        return add(request, policy);
     }
-    entry = table_.insert(request.key, request.tag());
-    if (entry != nullptr && begin(*entry, request, policy) > most_others) {
-        table_.remove(*entry);
+    return entry->policy_hash == request.policy_hash ? entry : nullptr;
+}
+
+/// Adds an entry: nothing is left if that is the last answer about another policy of the key. Null:
+/// there is no memory, or the key has too many policies.
+LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& policy) noexcept
+{
+    std::size_t others = 0;
+    Entry known{};  // by the others; in no table
+    table_.each(request.key, [&](const Entry& other) {
+        ++others;
+        if (other.left == 0 && other.decided > known.decided) {
+            known.exhaust(other.decided, other.received, other.reset_at);
+        }
+    });
+    if (others > most_others) {
         forget_over(request.key);
         return nullptr;
     }
+    Entry* entry = table_.insert(request.key, request.tag());
+    if (entry == nullptr) {
+        return nullptr;
+    }
+    entry->policy_hash = request.policy_hash;
+    entry->decided = entry->reset_at = microseconds{ 0 };
+    entry->received = shared_->now;
+    entry->left = shared_->now < shared_->scarce_until ? 0 : units(policy.limit());
+    entry->let_in = 0;
+    if (known.decided.count() != 0) {
+        entry->exhaust(known.decided, known.received, known.reset_at);
+    }
     return entry;
-}
-
-/// Sets a new entry: nothing is left if that is the last answer about another policy of the key.
-/// Returns how many others the key has.
-std::size_t LastAnswers::begin(
-    Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept
-{
-    std::size_t others = 0;
-    entry.policy_hash = request.policy_hash;
-    entry.decided = entry.reset_at = microseconds{ 0 };
-    entry.received = shared_->now;
-    entry.left = shared_->now < shared_->scarce_until ? 0 : units(policy.limit());
-    entry.let_in = 0;
-    table_.each(request.key, [&](const Entry& other) {
-        if (&other == &entry) {
-            return;
-        }
-        ++others;
-        if (other.left == 0 && other.decided > entry.decided) {
-            entry.exhaust(other.decided, other.received, other.reset_at);
-        }
-    });
-    return others;
 }
 
 /// Evicts the key's entries that are over.
