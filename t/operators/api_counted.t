@@ -208,12 +208,12 @@ subtest 'an override is set as it is read' => sub {
     my $now = $node->{redis}->cmd('TIME')->[0];
     my $until = $now + 600.25;
     is decode_json($put->({ block => JSON::PP::true, until => $until })->body)->{override}{until}, $until, 'an end';
-    is $put->(qq({"block":true,"until":$until,"for":null,"reason":null,"burst":null}))->status, 200, 'null is as if missing';
+    is $put->(qq({"block":true,"until":$until,"for":null,"reason":null,"burst":null,"rate":null}))->status, 200, 'null is as if missing';
     is decode_json($put->({ block => JSON::PP::true, until => $now + 1.5 })->body)->{override}{block}, JSON::PP::true;
     wait_until('its end', sub { !defined decode_json($node->get($path)->body)->{override} });
     for (['"until":1', qr/a time that is to come/], ['"until":' . ($now + 367 * 86_400), qr/at most 366 days/], ['"until":"tomorrow"', qr/invalid "until"/],
         ['"until":1e300', qr/invalid "until"/], ['"until":9007199254740992', qr/invalid "until"/], ["\"until\":$until,\"for\":\"1h\"", qr/one of for and until/],
-        ['"later":null', qr/unknown member/], ['"rate":null', qr/invalid "rate"/]) {
+        ['"later":null', qr/unknown member/], ['"rate":"5r/d"', qr/one of rate, concurrency, block and unlimited/]) {
         my ($members, $error) = @{$_};
         my $answer = $put->("{\"block\":true,$members}");
         is $answer->status, 400, $members;
