@@ -2,7 +2,7 @@
 
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
-use Ratelimit::Build qw(top build_folder);
+use Ratelimit::Build qw(top build_folder without_apt);
 use Ratelimit::Process qw(temp_folder);
 
 my $top = top();
@@ -23,18 +23,9 @@ sub run {
     return ($?, $output);
 }
 
-# Puts a replacement for a program into a folder; returns a PATH that starts with the folder.
-sub stand_in {
-    my ($name, $text, $bin) = @_;
-    $bin //= "$folder/bin";
-    mkdir $bin;
-    chmod 0755, write_file("$bin/$name", "#!/bin/sh\n$text\n");
-    return "$bin:$ENV{PATH}";
-}
+sub stand_in { return Ratelimit::Build::stand_in("$folder/bin", @_) }
 
-# apt takes seconds to read its lists, at each call. Here it knows no package, unless a subtest says which.
-stand_in('apt-cache', 'exit 1', "$folder/apt");
-local $ENV{PATH} = stand_in('apt-get', 'exit 1', "$folder/apt");
+local $ENV{PATH} = without_apt("$folder/apt");    # unless a subtest says which packages it knows
 
 subtest 'prove runs a test with the module that build.sh built' => sub {
     my ($status, $output) = run("prove $passing");
@@ -130,6 +121,17 @@ subtest 'every command uses the hiredis of the system where it is 1.1 or later' 
     my (undef, $output) = run('./build.sh --no-install build', PATH => $offers->('0.14.1-3'), NGX_SRC => '');
     is $output, "fetches with $top/.ci/hiredis.sh\n", 'in place of an older one the pinned one is built';
     unlink "$folder/bin/sh";
+};
+
+subtest 'on a new system, whose apt knows no package before its first update, hiredis comes after it' => sub {
+    stand_in('pkg-config', 'exit 1');    # no hiredis is installed
+    stand_in('dpkg-query', "[ -e $folder/updated ] && printf '%s install ok installed\\n' \"\$@\" | grep -v libhiredis-dev");
+    stand_in('apt-cache',  "[ -e $folder/updated ] && echo 'Version: 1.2.0-6'");
+    stand_in('env',        "[ ! -e $folder/updated ] && touch $folder/updated");    # runs apt-get
+    my ($status, $output) = run('./build.sh build </dev/null', PATH => stand_in('sh', 'exit 1'), NGX_SRC => '');
+    isnt $status, 0, 'the second installation fails';
+    is_deeply [$output =~ /^Installing .*? new machine: (\S+)/mg], ['gcc', 'libhiredis-dev'] or diag $output;
+    unlink "$folder/updated", glob "$folder/bin/*";
 };
 
 subtest 'build.sh says how many packages it installs, and asks a person' => sub {

@@ -2,14 +2,13 @@
 # nothing. Each nginx here has its own folders: a wrapper reports them as nginx -V does.
 
 use Ratelimit::Test;
-use Ratelimit::Build qw(top);
+use Ratelimit::Build qw(top without_apt);
 use Ratelimit::Process qw(temp_folder);
 
 my $top  = top();
 my $name = 'ngx_http_ratelimit_module.so';
 
-# As ./build.sh has found, so that it does not ask apt again, which takes a second.
-$ENV{RATELIMIT_HIREDIS} //= "$top/build/hiredis" if -e "$top/build/hiredis/lib/libhiredis.a";
+local $ENV{PATH} = without_apt(temp_folder());
 
 # A node with Debian's folders: it loads no module, and includes the files of modules-enabled.
 sub debian_node {

@@ -10,7 +10,7 @@ use File::Basename qw(dirname);
 use File::Spec;
 
 use Exporter 'import';
-our @EXPORT_OK = qw(top build_folder built);
+our @EXPORT_OK = qw(top build_folder built stand_in without_apt);
 
 my $top = abs_path(dirname(__FILE__) . '/../../..');
 
@@ -24,6 +24,24 @@ sub built {
     my $path = build_folder() . "/$name";
     die "$path is not built yet: run $command\n" unless -e $path;
     return $path;
+}
+
+# Puts a shell script in place of a program into a folder; returns a PATH that starts with the folder.
+sub stand_in {
+    my ($bin, $name, $text) = @_;
+    mkdir $bin;
+    open my $file, '>', "$bin/$name" or die "cannot write $bin/$name: $!\n";
+    print {$file} "#!/bin/sh\n$text\n";
+    close $file or die "cannot write $bin/$name: $!\n";
+    chmod 0755, "$bin/$name";
+    return "$bin:$ENV{PATH}";
+}
+
+# A PATH whose apt knows no package: apt takes seconds to read its lists, at each call.
+sub without_apt {
+    my ($bin) = @_;
+    stand_in($bin, $_, 'exit 1') for qw(apt-cache apt-get);
+    return "$bin:$ENV{PATH}";
 }
 
 1;
