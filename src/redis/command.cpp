@@ -1,6 +1,7 @@
 #include "redis/command.h"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -45,6 +46,16 @@ char* put_number(char* out, std::int64_t number) noexcept
         return out + 1;
     }
     return std::to_chars(out, out + most_digits, number).ptr;
+}
+
+char* put_double(char* out, double number) noexcept
+{
+    auto bits = std::bit_cast<std::uint64_t>(number);
+    if constexpr (std::endian::native == std::endian::big) {
+        bits = __builtin_bswap64(bits);
+    }
+    std::memcpy(out, &bits, sizeof(bits));
+    return out + sizeof(bits);
 }
 
 void append_bulk(std::string& out, std::string_view text)
@@ -119,6 +130,15 @@ void ScriptArguments::begin_packed(std::size_t numbers)
     char* end = room(most_digits + marks.size() + size);
     *end++ = '$';
     used_up_to(put(put_number(end, static_cast<std::int64_t>(size)), line_end));
+}
+
+void ScriptArguments::packed(std::span<const std::int64_t> numbers)
+{
+    char* end = room(numbers.size() * sizeof(double));
+    for (const std::int64_t number : numbers) {
+        end = put_double(end, static_cast<double>(number));
+    }
+    used_up_to(end);
 }
 
 void ScriptArguments::end_packed()

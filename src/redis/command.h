@@ -1,9 +1,7 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -47,14 +45,7 @@ public:
     /// One arg of this number of numbers, in any number of calls of packed(). Each is written as a
     /// little-endian double, which a script unpacks with '<d'. It is exact up to 2^53.
     void begin_packed(std::size_t numbers);
-    void packed(std::span<const std::int64_t> numbers)
-    {
-        char* end = room(numbers.size() * sizeof(double));
-        for (const std::int64_t number : numbers) {
-            end = put_double(end, static_cast<double>(number));
-        }
-        used_up_to(end);
-    }
+    void packed(std::span<const std::int64_t> numbers);
     void end_packed();
     /// As begin_packed, for the numbers of several parts of a batch.
     void begin_parts();
@@ -72,15 +63,6 @@ private:
             buffer_.resize(2 * (used_ + bytes));
         }
         return buffer_.data() + used_;
-    }
-    static char* put_double(char* out, double number) noexcept
-    {
-        auto bits = std::bit_cast<std::uint64_t>(number);
-        if constexpr (std::endian::native == std::endian::big) {
-            bits = __builtin_bswap64(bits);
-        }
-        std::memcpy(out, &bits, sizeof(bits));
-        return out + sizeof(bits);
     }
     void bulk(std::string_view text);
     void used_up_to(const char* end) noexcept
