@@ -96,7 +96,7 @@ LastAnswers::Entry* LastAnswers::find_or_add(
 LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& policy) noexcept
 {
     std::size_t others = 0;
-    Entry known{};  // by the others; in no table
+    Entry known{};  // by the others: a copy, since insert may evict them
     table_.each(request.key, [&](const Entry& other) {
         ++others;
         if (other.left == 0 && other.decided > known.decided) {

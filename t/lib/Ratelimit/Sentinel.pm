@@ -54,11 +54,13 @@ sub _new_sentinel {
 
 sub _attached { return $_[0]->cmd('INFO', 'replication') =~ /^master_link_status:up/m }
 
-# Whether every sentinel sees the others and all replicas, and the replicas follow the master.
+# Whether every sentinel sees the others and all replicas, none is in a failover, and the replicas follow the master.
 sub is_complete {
     my ($self) = @_;
     my $master = $self->master;
-    return $self->_complete && !grep { $_ != $master && !_attached($_) } $self->nodes;
+    return 0 if !$self->_complete || grep { $_ != $master && !_attached($_) } $self->nodes;
+    return !grep { my %seen = @{ $_->cmd('SENTINEL', 'MASTER', $self->{master}) }; $seen{flags} ne 'master' || $self->master($_) != $master }
+        $self->sentinels;
 }
 
 # Whether every sentinel sees all other sentinels and all replicas as up.
