@@ -231,13 +231,13 @@ sub logged { my ($second, $event) = @_; return sprintf "7:X 22 Nov 2026 12:00:%0
 
 subtest 'unplanned takeovers are found in the sentinels\' logs' => sub {
     my @logs = (
-        logged(1, '+sdown') . logged(2, '+failover-state-wait-promotion') . logged(3, '+switch-master'),
+        logged(1, '+sdown') . logged(2, '+failover-state-wait-promotion') . logged(2.9, '+promoted-slave') . logged(9, '+switch-master'),
         logged(3.04, '+switch-master') . logged(20, '+failover-state-wait-promotion')
             . logged(30, '+failover-state-wait-promotion') . logged(31, '+switch-master'),
     );
     my $noon = POSIX::mktime(0, 0, 12, 22, 10, 126, 0, 0, -1);
     my @seen = map { [map { sprintf '%.2f', $_ - $noon } @{$_}] } takeovers(@logs);
-    is_deeply \@seen, [['2.00', '3.04'], ['30.00', '31.00']], 'from the promotion to the last sentinel that names the new master';
+    is_deeply \@seen, [['2.00', '3.04'], ['30.00', '31.00']], 'from the promotion to the last sentinel that tells its subscribers';
     my @faults = ({ name => 'takeover', from => $noon + 28, to => $noon + 31, loses => 1 },
         { name => 'busy script', from => $noon + 1.5, to => $noon + 2.5 });
     my @unplanned = unplanned([takeovers(@logs)], \@faults);

@@ -8,7 +8,7 @@ package Chaos::Takeovers;
 use strict;
 use warnings;
 
-use List::Util qw(max);
+use List::Util qw(first max);
 use POSIX qw(mktime);
 
 use Exporter 'import';
@@ -16,26 +16,31 @@ our @EXPORT_OK = qw(takeovers unplanned);
 
 my %months = map { (qw(Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec))[$_] => $_ } 0 .. 11;
 
-# [from, to] of each takeover in the logs of all sentinels: from when the replica is sent REPLICAOF NO ONE
-# to when the last sentinel names it.
+# [from, to] of each takeover in the logs of sentinels: from when the replica is sent REPLICAOF NO ONE to when the last
+# sentinel says so to its subscribers. The sentinel that leads says it by +promoted-slave, long before its +switch-master.
 sub takeovers {
     my (@logs) = @_;
-    my (@promoted, @named);
-    for my $line (map { split /\n/ } @logs) {
-        my ($day, $month, $year, $hour, $minute, $second, $event)
-            = $line =~ /:X (\d+) (\w+) (\d+) (\d+):(\d+):([\d.]+) [#*] (\+[\w-]+) / or next;
-        my $time = mktime(0, $minute, $hour, $day, $months{$month}, $year - 1900, 0, 0, -1) + $second;
-        push @promoted, $time if $event eq '+failover-state-wait-promotion';
-        push @named,    $time if $event eq '+switch-master';
-    }
+    my @told = map { [_events($_)] } @logs;
+    my @promoted = sort { $a <=> $b } map { $_->[0] } grep { $_->[1] eq '+failover-state-wait-promotion' } map { @{$_} } @told;
     my @takeovers;
-    @promoted = sort { $a <=> $b } @promoted;
     for my $i (0 .. $#promoted) {
-        my $next = $promoted[$i + 1] // 9e99;
-        my $last = max(grep { $_ >= $promoted[$i] && $_ < $next } @named);
-        push @takeovers, [$promoted[$i], $last] if defined $last;    # otherwise the sentinel gave it up
+        my ($from, $next) = ($promoted[$i], $promoted[$i + 1] // 9e99);
+        my @first = map { first { $_->[0] >= $from && $_->[0] < $next && $_->[1] =~ /^\+(?:promoted-slave|switch-master)$/ } @{$_} } @told;
+        my $last = max(map { $_->[0] } grep { $_ } @first);
+        push @takeovers, [$from, $last] if defined $last;    # otherwise the sentinel gave it up
     }
     return @takeovers;
+}
+
+# [seconds since the epoch, event] of each event of a log.
+sub _events {
+    my ($log) = @_;
+    my @events;
+    while ($log =~ /:X (\d+) (\w+) (\d+) (\d+):(\d+):([\d.]+) [#*] (\+[\w-]+) /g) {
+        my ($day, $month, $year, $hour, $minute, $second, $event) = ($1, $2, $3, $4, $5, $6, $7);
+        push @events, [mktime(0, $minute, $hour, $day, $months{$month}, $year - 1900, 0, 0, -1) + $second, $event];
+    }
+    return @events;
 }
 
 # The takeovers that are not part of any fault, as faults.
