@@ -121,8 +121,7 @@ AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) 
         if (of == nullptr) {
             of = &keys_.add(key.hash);
             of->sent = milliseconds{ 0 };
-            of->redis_key.clear();
-            of->redis_key = limit.redis_key;
+            of->redis_key.erase().append(limit.redis_key);
         }
         return &begin(*of, limit, key);
     } catch (const std::exception&) {
@@ -138,8 +137,9 @@ AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, cons
     AheadUnits& self = *this;
     AheadReport& report = reports_.take(self);
     try {
-        report.redis_key_ = limit.redis_key;
-        report.key_ = key.key;
+        // An assignment takes twice the instructions: it expects text that overlaps.
+        report.redis_key_.erase().append(limit.redis_key);
+        report.key_.erase().append(key.key);
     } catch (const std::exception&) {
         reports_.give_back(report);
         throw;

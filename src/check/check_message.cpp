@@ -179,7 +179,7 @@ void CheckMessage::write(redis::CommandBuffer& command) const
 
 bool CheckMessage::on_reply(const redisReply& reply) noexcept
 {
-    return read_several_reply(reply, runs_.replies(), replies_) && fits(replies_, runs_)
+    return read_several_reply(reply, limits_, runs_.count(), replies_) && fits(replies_, runs_)
         && answered();
 }
 

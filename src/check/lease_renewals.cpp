@@ -18,7 +18,9 @@ void LeaseRenewal::write(redis::CommandBuffer& command) const
 
 bool LeaseRenewal::on_reply(const redisReply& reply) noexcept
 {
-    if (!read_several_reply(reply, runs_.replies(), all_.replies_) || !fits(all_.replies_, runs_)) {
+    const std::span limits(&check_, 1);
+    if (!read_several_reply(reply, limits, runs_.count(), all_.replies_)
+        || !fits(all_.replies_, runs_)) {
         return false;
     }
     tell_owner(all_.replies_.front());

@@ -210,7 +210,9 @@ bool SequenceReader::next(const Policy& policy, std::int64_t cost, KeyReply& rep
 {
     const std::size_t numbers = answer_numbers(policy.algorithm, policy.block.count() > 0);
     if (numbers == whole_answer) {
-        return next_whole(reply);
+        const bool good = next_whole(reply);
+        reply.remaining = std::min(reply.remaining, policy.limit());
+        return good;
     }
     if (left_.size() < numbers * sizeof(double) || !good_time(server_time_)) {
         return false;
@@ -227,11 +229,15 @@ bool SequenceReader::next_whole(KeyReply& reply) noexcept
     if (left_.size() < whole_answer * sizeof(double) || !good_time(server_time_)) {
         return false;
     }
-    const double verdict = take();
-    const double remaining = take();
-    const double reset = take();
-    const double retry = take();
-    const double before = take();
+    const auto at = [numbers = left_.data()](std::size_t index) {
+        return real({ numbers + index * sizeof(double), sizeof(double) });
+    };
+    const double verdict = at(0);
+    const double remaining = at(1);
+    const double reset = at(2);
+    const double retry = at(3);
+    const double before = at(4);
+    left_.remove_prefix(whole_answer * sizeof(double));
     const auto is_good = [](double number) { return number >= 0 && number <= largest; };
     if (!is_good(verdict) || !is_good(remaining) || !is_good(reset) || !is_good(before)
         || !(retry >= ignored_retry && retry <= largest)) {
@@ -259,8 +265,10 @@ bool read_whole_reply(redis::ReplyPart part, KeyReply& reply) noexcept
 }
 
 bool read_several_reply(
-    const redisReply& reply, std::size_t answers, std::vector<KeyReply>& replies) noexcept
+    const redisReply& reply, std::span<const LimitCheck> limits, std::size_t runs,
+    std::vector<KeyReply>& replies) noexcept
 try {
+    const std::size_t answers = runs * limits.size();
     const std::size_t numbers = answers * several_fields;
     if (reply.type != REDIS_REPLY_STRING || reply.len != (numbers + 1) * field_size) {
         return false;
@@ -268,20 +276,22 @@ try {
     const microseconds server_time{ field(reply.str, numbers) };
     bool good = good_time(server_time);
     replies.resize(answers);
-    for (std::size_t at = 0; KeyReply & answer : replies) {
+    for (std::size_t i = 0; KeyReply & answer : replies) {
+        const std::size_t at = i * several_fields;
+        const Policy& policy = limits[i++ % limits.size()].policy;
         answer = {};
         answer.taken = field(reply.str, at);
         read_state(
             { field(reply.str, at + 1), field(reply.str, at + 2), field(reply.str, at + 3),
               field(reply.str, at + 4) },
             answer);
+        answer.remaining = std::min(answer.remaining, policy.limit());
         answer.detail = field(reply.str, at + 5);
         answer.reset_before = microseconds{ field(reply.str, at + 6) };
         answer.place = answer.taken > 0 ? answer.reset_before.count() : -1;
         answer.server_time = server_time;
         good = good && good_state(reply.str, at + 1) && answer.taken >= 0 && answer.detail >= 0
             && answer.reset_before.count() >= 0;
-        at += several_fields;
     }
     return good;
 } catch (const std::exception&) {

@@ -27,10 +27,11 @@ struct KeyReply : RunReply {
 class SequenceReader {
 public:
     explicit SequenceReader(redis::ReplyPart part) noexcept;
-    /// The answer of the next limit. Of a request of several limits, `taken` is what this limit
-    /// alone admits. False: it is malformed, and `reply` must not be used.
+    /// The answer of the next limit; what remains is within it, whatever a server replies. Of a
+    /// request of several limits, `taken` is what this limit alone admits. False: it is malformed,
+    /// and `reply` must not be used.
     bool next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
-    /// As next, of an answer with all numbers.
+    /// As next, of an answer with all numbers; what remains is not bounded by a limit.
     bool next_whole(KeyReply& reply) noexcept;
     bool at_end() const noexcept { return left_.empty(); }
 
@@ -74,12 +75,13 @@ try {
     return false;
 }
 
-/// The reply of several_script, by run and limit (Runs::reply_of): `answers` in all. It must be a
-/// string of signed 64-bit big-endian integers, seven for each (taken, verdict, remaining, reset,
-/// retry, detail, before: see lua/several.lua), then Redis's time. False: it is malformed, or there
-/// is no memory.
+/// The reply of several_script, by run and limit (Runs::reply_of). It must be a string of signed
+/// 64-bit big-endian integers, seven for each (taken, verdict, remaining, reset, retry, detail,
+/// before: see lua/several.lua), then Redis's time. What remains is within the limit, as by next.
+/// False: it is malformed, or there is no memory.
 bool read_several_reply(
-    const redisReply& reply, std::size_t answers, std::vector<KeyReply>& replies) noexcept;
+    const redisReply& reply, std::span<const LimitCheck> limits, std::size_t runs,
+    std::vector<KeyReply>& replies) noexcept;
 
 /// Whether no more was taken than was asked for: a lease of more could last without an end.
 bool fits(std::span<const KeyReply> replies, const Runs& asked) noexcept;

@@ -74,9 +74,6 @@ void begin(const RequestState& state, const AppliedLimit& limit, Kind kind) noex
 void end(const AppliedLimit& limit, Kind kind) noexcept
 {
     LogRuns runs = limit.zone->memory().log_runs();
-    if (!runs.may_have(limit.key)) {
-        return;
-    }
     if (const auto ended = runs.let_in(limit.key, kind, ngx_current_msec)) {
         log_end(*limit.zone, *ended);
     }
@@ -101,10 +98,13 @@ void log_decision(const RequestState& state) noexcept
         if (decision.outcome().refused || limit.cost == 0) {
             continue;  // refused by another limit, or nothing was taken
         }
-        end(limit, Kind::refused);
+        const bool has_run = limit.zone->memory().log_runs().may_have(limit.key);
+        if (has_run) {
+            end(limit, Kind::refused);
+        }
         if (delay_of(limit).count() > 0) {
             begin(state, limit, Kind::delayed);
-        } else if (traits_of(limit.policy.algorithm).delays) {
+        } else if (has_run && traits_of(limit.policy.algorithm).delays) {
             end(limit, Kind::delayed);
         }
     }

@@ -44,8 +44,11 @@ Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t u
 {
     Verdict state;
     state.granted = true;
-    state.remaining = std::min(policy.limit(), reply.remaining + units);
+    state.remaining = reply.remaining;
     state.reset = reply.reset;
+    if (units > 0) {
+        state.remaining = std::min(policy.limit(), reply.remaining + units);
+    }
     if (units > 0 && keeps_arrival_time(policy.algorithm)) {
         state.reset = arrival_reset_before(reply, policy.rate, units);
     } else if (units > 0 && traits_of(policy.algorithm).weighted) {

@@ -121,7 +121,9 @@ void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag)
     node.node.data = static_cast<u_char>(key.size());
     const auto first = key.substr(0, KeyedNode::first_bytes);
     first.copy(first_bytes_of(node), first.size());
-    key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
+    if (node.more_bytes != nullptr) {
+        key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
+    }
     ngx_queue_init(&node.queue);
     change_tree(hash, [&node](ngx_rbtree_t& tree) { ngx_rbtree_insert(&tree, &node.node); });
     size_.store(size() + 1, std::memory_order_relaxed);
@@ -141,11 +143,13 @@ void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
 void KeyedTree::insert_node(
     ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept
 {
-    char key[KeyedNode::key_limit];
-    keyed(node).copy_key(key);
-    const Wanted added{ static_cast<std::uint32_t>(node->key >> 32U),
-                        { key, keyed(node).key_length() },
-                        keyed(node).tag() };
+    char both[KeyedNode::key_limit];
+    auto [key, more] = parts_of(keyed(node));
+    if (!more.empty()) {
+        keyed(node).copy_key(both);
+        key = { both, keyed(node).key_length() };
+    }
+    const Wanted added{ static_cast<std::uint32_t>(node->key >> 32U), key, keyed(node).tag() };
     ngx_rbtree_node_t** link = nullptr;
 
     while (true) {

@@ -79,11 +79,14 @@ public:
 
     KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept;
 
+    /// The key's node with the lowest tag. Null: there is none.
+    KeyedNode* first_of(std::string_view key) const noexcept { return next_of(key, 0); }
+
     /// Calls `visit` with each node of the key, for any tag. `visit` may remove that node.
     template <class Visit>
     void each(std::string_view key, Visit&& visit) const
     {
-        KeyedNode* node = next_of(key, 0);
+        KeyedNode* node = first_of(key);
         while (node != nullptr) {
             const std::uint32_t tag = node->tag();
             visit(*node);

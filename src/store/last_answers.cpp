@@ -78,22 +78,28 @@ LastAnswers::Entry* LastAnswers::find(const KeyedRequest& request) const noexcep
 }
 
 /// Null: nothing can be known of the key under this policy, so that Redis must decide. Another one
-/// has this tag, or `add` could not add it.
+/// has this tag, or it could not be added.
 LastAnswers::Entry* LastAnswers::find_or_add(
     const KeyedRequest& request, const Policy& policy, microseconds now) noexcept
 {
     shared_->now = now;
-    table_.forget_expired([now](const Entry& other) { return other.is_over(now); });
-    Entry* entry = table_.find(request.key, request.tag());
+    Entry* entry = table_.any_of(request.key);
     if (entry == nullptr) {
         return add(request, policy);
+    }
+    if (entry->tag() != request.tag()) {
+        entry = table_.find(request.key, request.tag());
+    }
+    if (entry == nullptr) {
+        return add_beside_others(request, policy);
     }
     return entry->policy_hash == request.policy_hash ? entry : nullptr;
 }
 
-/// Adds an entry: nothing is left if that is the last answer about another policy of the key. Null:
-/// there is no memory, or the key has too many policies.
-LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& policy) noexcept
+/// Adds the entry of a key that has others: nothing is left if that is the last answer about one of
+/// them. Null: there is no memory, or the key has too many policies.
+LastAnswers::Entry* LastAnswers::add_beside_others(
+    const KeyedRequest& request, const Policy& policy) noexcept
 {
     std::size_t others = 0;
     Entry known{};  // by the others: a copy, since insert may evict them
@@ -107,6 +113,17 @@ LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& 
         forget_over(request.key);
         return nullptr;
     }
+    Entry* entry = add(request, policy);
+    if (entry != nullptr && known.decided.count() != 0) {
+        entry->exhaust(known.decided, known.received, known.reset_at);
+    }
+    return entry;
+}
+
+/// Adds an entry by its own limit alone. Null: there is no memory.
+LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& policy) noexcept
+{
+    table_.forget_expired([now = shared_->now](const Entry& other) { return other.is_over(now); });
     Entry* entry = table_.insert(request.key, request.tag());
     if (entry == nullptr) {
         return nullptr;
@@ -116,9 +133,6 @@ LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& 
     entry->received = shared_->now;
     entry->left = shared_->now < shared_->scarce_until ? 0 : units(policy.limit());
     entry->let_in = 0;
-    if (known.decided.count() != 0) {
-        entry->exhaust(known.decided, known.received, known.reset_at);
-    }
     return entry;
 }
 

@@ -84,6 +84,7 @@ private:
     Entry* find(const KeyedRequest& request) const noexcept;
     Entry* find_or_add(
         const KeyedRequest& request, const Policy& policy, microseconds now) noexcept;
+    Entry* add_beside_others(const KeyedRequest& request, const Policy& policy) noexcept;
     Entry* add(const KeyedRequest& request, const Policy& policy) noexcept;
     void forget_over(std::string_view key) noexcept;
     void exhaust_others(const KeyedRequest& request, const KeyAnswer& answer) noexcept;

@@ -91,6 +91,14 @@ public:
         return static_cast<Entry*>(shared_->tree.find(key, tag));
     }
 
+    /// An entry of the key, for any tag. Null: it has none. As fast as find.
+    Entry* any_of(std::string_view key) const noexcept
+    {
+        KeyedNode* newest = shared_->used.newest();
+        const bool is_newest = newest != nullptr && newest->has_key(key);
+        return static_cast<Entry*>(is_newest ? newest : shared_->tree.first_of(key));
+    }
+
     /// Adds an entry as the most recently used one. The key must have none with this tag. Null: out
     /// of memory.
     Entry* insert(std::string_view key, std::uint32_t tag) noexcept

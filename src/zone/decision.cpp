@@ -155,10 +155,13 @@ void Decision::take_replies() noexcept
         limit.began = limit.now.value_or(limit.began);
         note_answer(limit, clock_);
         note_clock(limit, clock_);
+        if (limit.state.granted) {
+            return;
+        }
         // Redis may have refused because of tokens that another call leased while this request
         // waited: such a token pays for it. If Redis checked other limits too, it counted the
         // request in none of them, so that no token may pay for it.
-        if (!limit.state.granted && sent_.size() == 1) {
+        if (sent_.size() == 1) {
             spend_lease(limit, clock_.time_of(*limit.zone));
         }
         remember_refusal(limit, clock_);

@@ -28,13 +28,9 @@ void decide_by(Source source, const Verdict& state, AppliedLimit& limit) noexcep
 
 }  // namespace
 
-void spend_lease(AppliedLimit& limit, microseconds now) noexcept
+void spend_tokens(AppliedLimit& limit, microseconds now) noexcept
 {
     const Zone& zone = *limit.zone;
-    // A token of a lease could not be refunded once the lease has expired.
-    if (zone.lease == 0 || limit.cost == 0 || limit.settled_later) {
-        return;
-    }
     const auto answer = zone.memory().leases().spend(limit.keyed(), limit.policy, zone.lease, now);
     limit.lease_wanted = answer.worth_leasing;
     if (answer.state) {

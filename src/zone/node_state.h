@@ -9,8 +9,17 @@ namespace ratelimit {
 // How this node's memory decides limits that are counted in Redis: by remembered refusals (the
 // denial cache), and by tokens taken from Redis in advance (leases).
 
+/// As spend_lease, where a lease may pay.
+void spend_tokens(AppliedLimit& limit, microseconds now) noexcept;
+
 /// Decides the limit if a lease has tokens for its cost. If not, sets its `lease_wanted`.
-void spend_lease(AppliedLimit& limit, microseconds now) noexcept;
+inline void spend_lease(AppliedLimit& limit, microseconds now) noexcept
+{
+    // A token of a lease could not be refunded once the lease has expired.
+    if (limit.zone->lease > 0 && limit.cost > 0 && !limit.settled_later) {
+        spend_tokens(limit, now);
+    }
+}
 
 /// Decides the limit if a remembered refusal says that Redis would refuse it.
 void recall_refusal(AppliedLimit& limit) noexcept;

@@ -27,13 +27,16 @@ void read(const redisReply& reply)
     if (reply.type == REDIS_REPLY_ERROR) {
         redis::read_redirection({ reply.str, reply.len }, source);
     }
+    LimitCheck counted;
+    counted.policy = { Algorithm::fixed_window, { 10, std::chrono::seconds{ 60 } }, {}, {} };
     for (const std::size_t answers : { 1, 2, 7 }) {
         std::vector<KeyReply> several;
-        if (!read_several_reply(reply, answers, several)) {
+        if (!read_several_reply(reply, std::vector(answers, counted), 1, several)) {
             continue;
         }
         for (const KeyReply& answer : several) {
-            must(answer.taken >= 0 && answer.remaining >= 0 && answer.reset.count() >= 0);
+            must(answer.taken >= 0 && answer.reset.count() >= 0);
+            must(answer.remaining >= 0 && answer.remaining <= counted.policy.limit());
             must(!answer.retry_after || answer.retry_after->count() >= 0);
         }
     }
@@ -48,7 +51,8 @@ void read(const redisReply& reply)
             continue;
         }
         must(part.reset_before.count() >= 0 && part.server_time.count() >= 0);
-        must(part.remaining >= 0 && part.reset.count() >= 0);
+        must(part.remaining >= 0 && part.remaining <= check.policy.limit());
+        must(part.reset.count() >= 0);
         must(!part.retry_after || part.retry_after->count() >= 0);
     }
 }

@@ -298,9 +298,12 @@ TEST_F(Tables, a_key_has_an_entry_for_each_tag)
     table.insert("key2", 1)->more = nullptr;
     EXPECT_EQ(table.find("key", 255)->value, 255);
     EXPECT_EQ(table.find("key", 2), nullptr);
+    EXPECT_EQ(table.any_of("key"), table.find("key", 0));
     table.forget_key("key");
     EXPECT_EQ(table.size(), 1U);
+    EXPECT_EQ(table.any_of("key"), nullptr);
     EXPECT_NE(table.find("key2", 1), nullptr);
+    EXPECT_EQ(table.any_of("key2"), table.find("key2", 1));
 }
 
 TEST_F(Tables, a_held_entry_is_not_evicted)

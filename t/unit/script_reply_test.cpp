@@ -30,6 +30,12 @@ redisReply reply_of(std::string& text, int type = REDIS_REPLY_STRING)
 /// Its answers have all numbers.
 const LimitCheck counted{ "key", { Algorithm::fixed_window, { 9, 60s }, {}, {} }, 1, false, {} };
 
+/// One run.
+bool read_several(const redisReply& reply, std::size_t limits, std::vector<KeyReply>& replies)
+{
+    return read_several_reply(reply, std::vector(limits, counted), 1, replies);
+}
+
 bool reads(const std::string& text, Verdict& state)
 {
     KeyReply reply;
@@ -41,7 +47,7 @@ bool reads(const std::string& text, Verdict& state)
 bool reads(std::string text, std::size_t answers, int type = REDIS_REPLY_STRING)
 {
     std::vector<KeyReply> replies;
-    return read_several_reply(reply_of(text, type), answers, replies);
+    return read_several(reply_of(text, type), answers, replies);
 }
 
 TEST(ScriptReply, of_one_limit_has_six_numbers)
@@ -77,7 +83,7 @@ TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
         packed({ 3, 1, 4, 5'000'000, 0, 9, 6, 0, 0, 2, 7, -1, 0, 0, 1'800'000'000'000'000 });
     const auto reply = reply_of(text);
     std::vector<KeyReply> several;
-    ASSERT_TRUE(read_several_reply(reply, 2, several));
+    ASSERT_TRUE(read_several(reply, 2, several));
     const RunReply& first = several[0];
     const RunReply& second = several[1];
     EXPECT_EQ(first, (RunReply{ 3, true, false, 0us, 4, 5s, 0us, 9, 6us }));
@@ -113,7 +119,7 @@ TEST(ScriptReply, of_a_request_is_the_same_from_both_scripts)
         read_sequence_replies(to_one_call(doubles({ 1, 4, 5, 0, 6, 8 })), one, cost, replies));
     const RunReply in_sequence = replies.front();
     auto text = packed({ 1, 1, 4, 5, 0, 0, 6, 8 });
-    ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
+    ASSERT_TRUE(read_several(reply_of(text), 1, replies));
     const RunReply& in_several = replies.front();
     EXPECT_EQ(in_several, in_sequence);
 }
@@ -192,10 +198,10 @@ TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
 {
     std::vector<KeyReply> replies;
     auto text = packed({ 1, 1, 4, 5, 0, 0, 3, 8 });
-    ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
+    ASSERT_TRUE(read_several(reply_of(text), 1, replies));
     EXPECT_EQ(replies.front().place, 3);
     text = packed({ 0, 0, 4, 5, 1, 0, 0, 8 });
-    ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
+    ASSERT_TRUE(read_several(reply_of(text), 1, replies));
     EXPECT_EQ(replies.front().place, -1) << "several.lua says 0 if nothing was counted";
 }
 
@@ -263,6 +269,26 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));
 }
 
+TEST(ScriptReply, leaves_no_more_than_the_limit)
+{
+    KeyReply reply;
+    for (const double granted : { 0, 1 }) {
+        ASSERT_TRUE(read_sequence_reply(
+            to_one_call(doubles({ granted, 10, 5, 0, 0, 0 })), counted, 1, reply));
+        EXPECT_EQ(reply.remaining, 9);
+    }
+    LimitCheck fewer = counted;
+    fewer.policy.reserve = 2;
+    const std::array limits{ counted, fewer };
+    auto text = packed({ 1, 1, 10, 5, 0, 0, 6, 1, 1, 10, 5, 0, 0, 6,  // a run
+                         0, 0, 10, 5, 0, 0, 6, 0, 0, 10, 5, 0, 0, 6, 8 });
+    std::vector<KeyReply> replies;
+    ASSERT_TRUE(read_several_reply(reply_of(text), limits, 2, replies));
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        EXPECT_EQ(replies[i].remaining, i % 2 == 0 ? 9 : 7) << i;
+    }
+}
+
 TEST(ScriptReply, that_takes_more_than_was_asked_for_does_not_fit)
 {
     Runs runs;
@@ -274,7 +300,8 @@ TEST(ScriptReply, that_takes_more_than_was_asked_for_does_not_fit)
         auto text = packed({ first, 1, 4, 5, 0, 0, 6, second, 1, 4, 5, 0, 0, 6, 8 });
         const auto reply = reply_of(text);
         std::vector<KeyReply> replies;
-        return read_several_reply(reply, 2, replies) && ratelimit::fits(replies, runs);
+        return read_several_reply(reply, std::span(&counted, 1), 2, replies)
+            && ratelimit::fits(replies, runs);
     };
     EXPECT_TRUE(fits(2, 1));
     EXPECT_FALSE(fits(3, 1));

@@ -245,7 +245,7 @@ bool TraceCaller::read_states(
         return good;
     }
     std::vector<KeyReply> several;
-    const bool good = read_several_reply(reply, checks.size(), several);
+    const bool good = read_several_reply(reply, checks, 1, several);
     for (std::size_t i = 0; good && i < checks.size(); ++i) {
         const LimitCheck& check = checks[i];
         states[i] = state_in_run(several[i], check.policy, check.cost, 0);
@@ -305,7 +305,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     const redisReply& decision = *reply->element[0];
     const std::size_t stride = 1 + checks.size();
     std::vector<KeyReply> answers;
-    const bool good = read_several_reply(decision, runs.size() / stride * checks.size(), answers);
+    const bool good = read_several_reply(decision, checks, runs.size() / stride, answers);
     EXPECT_TRUE(good) << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
     std::vector<std::vector<Verdict>> states;
     for (std::size_t run = 0; good && run < runs.size() / stride; ++run) {
