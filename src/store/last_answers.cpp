@@ -83,6 +83,7 @@ LastAnswers::Entry* LastAnswers::find_or_add(
     const KeyedRequest& request, const Policy& policy, microseconds now) noexcept
 {
     shared_->now = now;
+    table_.forget_expired([now](const Entry& other) { return other.is_over(now); });
     Entry* entry = table_.any_of(request.key);
     if (entry == nullptr) {
         return add(request, policy);
@@ -123,7 +124,6 @@ LastAnswers::Entry* LastAnswers::add_beside_others(
 /// Adds an entry by its own limit alone. Null: there is no memory.
 LastAnswers::Entry* LastAnswers::add(const KeyedRequest& request, const Policy& policy) noexcept
 {
-    table_.forget_expired([now = shared_->now](const Entry& other) { return other.is_over(now); });
     Entry* entry = table_.insert(request.key, request.tag());
     if (entry == nullptr) {
         return nullptr;
@@ -203,15 +203,16 @@ void LastAnswers::answered(
 {
     const ZoneLock lock(table_.pool());
 
+    const std::uint32_t left = units(std::min(answer.left, policy.limit()));
     if (Entry* entry = find_or_add(request, policy, answer.received)) {
         if (entry->takes(answer)) {
             entry->decided = answer.decided;
             entry->received = answer.received;
             entry->reset_at = answer.received + answer.reset;
-            entry->left = units(answer.left);
+            entry->left = left;
             entry->let_in = units(unanswered);
         } else {
-            entry->left = std::min(entry->left, units(answer.left));
+            entry->left = std::min(entry->left, left);
         }
         put_in_queue(*entry, entry->left < ahead);
     }
