@@ -87,6 +87,7 @@ sub listeners {
 
 # A node of one worker, and the sentinel to which it listens.
 sub listening_node {
+    wait_until('no failover lasts', sub { eval { $group->is_complete } }, 60);    # a demoted master closes connections
     my @before = listeners();
     my $node = node_of(seeds($group->addrs), more => 'connect_timeout 1s; timeout 500ms;');
     is $node->status('/?k=hang'), 200;
@@ -97,7 +98,6 @@ sub listening_node {
 }
 
 subtest 'a sentinel that waits for a replica after it made another one the master does not delay the switch' => sub {
-    wait_until('no failover lasts', sub { eval { $group->is_complete } }, 60);    # a demoted master closes connections
     my ($node, $leader) = listening_node();
     my $old = $group->master;
     my ($slow) = grep { $_ != $old && $_->lives } $group->nodes;
@@ -111,7 +111,7 @@ subtest 'a sentinel that waits for a replica after it made another one the maste
     wait_until('the failover begins', sub { eval { $leader->cmd('SENTINEL', 'FAILOVER', 'main') } }, 60);
     my $named = () = $leader->log =~ /\+switch-master/g;
     my ($new) = grep { $_ != $old && $_ != $slow } $group->nodes;
-    wait_until('the other replica is promoted', sub { $new->cmd('ROLE')->[0] eq 'master' }, 30);
+    wait_until('the other replica is promoted', sub { eval { $new->cmd('ROLE')->[0] eq 'master' } }, 30);
     $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/);
     is $node->status('/?k=led'), 200;
     is_deeply [$new->keys_like('*kled*')], ['rl:test:{kled}'], 'the new master decides';
@@ -119,7 +119,7 @@ subtest 'a sentinel that waits for a replica after it made another one the maste
     $slow->resume;
     $leader->cmd('SENTINEL', 'SET', 'main', 'failover-timeout', 3000, 'down-after-milliseconds', $group->{down_after});
     is $group->wait_for_new_master($old)->addr, $new->addr, 'all sentinels name it';
-    $slow->cmd('CONFIG', 'SET', 'replica-priority', 100);
+    wait_until('the replica has its priority', sub { eval { $slow->cmd('CONFIG', 'SET', 'replica-priority', 100) } });
 };
 
 subtest 'a sentinel that hangs does not delay the switch to a new master' => sub {
@@ -133,7 +133,7 @@ subtest 'a sentinel that hangs does not delay the switch to a new master' => sub
     is_deeply [$new->keys_like('*hang2*')], ['rl:test:{khang2}'], 'the new master decides';
     is $node->count_log(qr/is away|no sentinel/), 0, 'no server is reported as unavailable';
     $heard->resume;
-    wait_until('the resumed sentinel names the new master', sub { $group->master($heard) == $new });
+    wait_until('the resumed sentinel names the new master', sub { $group->master($heard) == $new }, 60);
 };
 
 # A mock sentinel that names the port in a file.
