@@ -117,7 +117,7 @@ need() {
         apt-get -qq update && apt-get -qq install -y --no-install-recommends "$@"' \
         apt "${missing[@]}" >"$build/apt.log" 2>&1 ||
         fail "apt-get could not install ${missing[*]}, see $build/apt.log"
-    unset hiredis_package # of a new system's apt, which knew no package until now
+    unset hiredis_package # before its first update, the apt of a new system knows no package
 }
 
 # Installs what builds the module, for this machine's nginx, unless NGX_SRC names another one's source; and the named
@@ -133,8 +133,8 @@ need_to_build() {
 
 has_hiredis() { pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; }
 
-# Sets hiredis_package, once until need installs something: apt-cache takes a second. It is empty if hiredis is there, or
-# apt has none that is new enough.
+# Sets hiredis_package unless it is set: apt-cache takes a second. It is empty if hiredis is there, or apt has none that is
+# new enough.
 find_hiredis() {
     if [ -n "${hiredis_package+set}" ]; then return; fi
     hiredis_package=

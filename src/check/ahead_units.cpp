@@ -52,7 +52,7 @@ void AheadReport::begin_sending() noexcept
 bool AheadReport::on_answer(redis::ReplyPart part) noexcept
 {
     KeyReply reply;
-    if (!read_whole_reply(part, reply)) {
+    if (!read_whole_reply(part, check_.policy, reply)) {
         return false;
     }
     of_->units -= units_;

@@ -44,13 +44,13 @@ struct StateNumbers {
 
 /// Bit 0 of the verdict: granted. Bit 1: no refusal begins a block now. The other bits: what is
 /// left of the key's block (us).
-void read_state(const StateNumbers& numbers, KeyReply& reply) noexcept
+void read_state(const Policy& policy, const StateNumbers& numbers, KeyReply& reply) noexcept
 {
     const auto [verdict, remaining, reset, retry] = numbers;
     reply.admits_next = (verdict & 1) != 0;
     reply.spared = (verdict & 2) != 0;
     reply.blocked = microseconds{ verdict >> 2 };
-    reply.remaining = remaining;
+    reply.remaining = std::min(remaining, policy.limit());
     reply.reset = microseconds{ reset };
     reply.retry_after = retry < 0 ? std::nullopt : std::optional{ microseconds{ retry } };
     reply.ignored = retry == ignored_retry;
@@ -210,9 +210,7 @@ bool SequenceReader::next(const Policy& policy, std::int64_t cost, KeyReply& rep
 {
     const std::size_t numbers = answer_numbers(policy.algorithm, policy.block.count() > 0);
     if (numbers == whole_answer) {
-        const bool good = next_whole(reply);
-        reply.remaining = std::min(reply.remaining, policy.limit());
-        return good;
+        return next_whole(policy, reply);
     }
     if (left_.size() < numbers * sizeof(double) || !good_time(server_time_)) {
         return false;
@@ -224,7 +222,7 @@ bool SequenceReader::next(const Policy& policy, std::int64_t cost, KeyReply& rep
                                                 : read_debt(answer, policy, cost, reply);
 }
 
-bool SequenceReader::next_whole(KeyReply& reply) noexcept
+bool SequenceReader::next_whole(const Policy& policy, KeyReply& reply) noexcept
 {
     if (left_.size() < whole_answer * sizeof(double) || !good_time(server_time_)) {
         return false;
@@ -244,7 +242,7 @@ bool SequenceReader::next_whole(KeyReply& reply) noexcept
         return false;
     }
     reply = {};
-    read_state({ whole(verdict), whole(remaining), whole(reset), whole(retry) }, reply);
+    read_state(policy, { whole(verdict), whole(remaining), whole(reset), whole(retry) }, reply);
     reply.taken = reply.admits_next ? 1 : 0;
     reply.reset_before = microseconds{ whole(before) };
     reply.server_time = server_time_;
@@ -258,10 +256,10 @@ bool read_sequence_reply(
     return reader.next(check.policy, cost, reply) && reader.at_end();
 }
 
-bool read_whole_reply(redis::ReplyPart part, KeyReply& reply) noexcept
+bool read_whole_reply(redis::ReplyPart part, const Policy& policy, KeyReply& reply) noexcept
 {
     SequenceReader reader(part);
-    return reader.next_whole(reply) && reader.at_end();
+    return reader.next_whole(policy, reply) && reader.at_end();
 }
 
 bool read_several_reply(
@@ -282,10 +280,10 @@ try {
         answer = {};
         answer.taken = field(reply.str, at);
         read_state(
+            policy,
             { field(reply.str, at + 1), field(reply.str, at + 2), field(reply.str, at + 3),
               field(reply.str, at + 4) },
             answer);
-        answer.remaining = std::min(answer.remaining, policy.limit());
         answer.detail = field(reply.str, at + 5);
         answer.reset_before = microseconds{ field(reply.str, at + 6) };
         answer.place = answer.taken > 0 ? answer.reset_before.count() : -1;

@@ -31,8 +31,8 @@ public:
     /// request of several limits, `taken` is what this limit alone admits. False: it is malformed,
     /// and `reply` must not be used.
     bool next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
-    /// As next, of an answer with all numbers; what remains is not bounded by a limit.
-    bool next_whole(KeyReply& reply) noexcept;
+    /// As next, of an answer with all numbers.
+    bool next_whole(const Policy& policy, KeyReply& reply) noexcept;
     bool at_end() const noexcept { return left_.empty(); }
 
 private:
@@ -47,7 +47,7 @@ bool read_sequence_reply(
     redis::ReplyPart part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept;
 
 /// The same of charge_script and report_script.
-bool read_whole_reply(redis::ReplyPart part, KeyReply& reply) noexcept;
+bool read_whole_reply(redis::ReplyPart part, const Policy& policy, KeyReply& reply) noexcept;
 
 /// The answers of one request as it was counted: in all limits or in none, a shadow aside.
 /// `limits`: have `policy` and `shadow`, such as LimitCheck; cost(i): of the request in the i-th.

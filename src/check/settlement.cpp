@@ -223,7 +223,8 @@ private:
     bool on_answer(redis::ReplyPart part) noexcept override
     {
         KeyReply reply;
-        if (std::holds_alternative<Charge>(what_) && !read_whole_reply(part, reply)) {
+        if (std::holds_alternative<Charge>(what_)
+            && !read_whole_reply(part, receipt_.policy, reply)) {
             return false;
         }
         const LimitOwner* owner = receipt_.owner;

@@ -8,7 +8,7 @@
 namespace ratelimit {
 
 /// The reply of one limit to a run: requests of one cost that were decided together, as if they had
-/// arrived one after another. What remains is within the limit where its reader knows the policy.
+/// arrived one after another. What remains is within the limit.
 struct RunReply {
     std::int64_t taken = 0;      // requests that were counted: the first ones of the run
     bool admits_next = false;    // this limit would admit the next request of the run

@@ -203,16 +203,15 @@ void LastAnswers::answered(
 {
     const ZoneLock lock(table_.pool());
 
-    const std::uint32_t left = units(std::min(answer.left, policy.limit()));
     if (Entry* entry = find_or_add(request, policy, answer.received)) {
         if (entry->takes(answer)) {
             entry->decided = answer.decided;
             entry->received = answer.received;
             entry->reset_at = answer.received + answer.reset;
-            entry->left = left;
+            entry->left = units(answer.left);
             entry->let_in = units(unanswered);
         } else {
-            entry->left = std::min(entry->left, left);
+            entry->left = std::min(entry->left, units(answer.left));
         }
         put_in_queue(*entry, entry->left < ahead);
     }

@@ -91,7 +91,7 @@ public:
         return static_cast<Entry*>(shared_->tree.find(key, tag));
     }
 
-    /// An entry of the key, for any tag. Null: it has none. As fast as find.
+    /// An entry of the key, for any tag. Null: it has none.
     Entry* any_of(std::string_view key) const noexcept
     {
         KeyedNode* newest = shared_->used.newest();

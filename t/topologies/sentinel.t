@@ -80,16 +80,11 @@ subtest 'after a failover under load the new master decides' => sub {
     cmp_ok $node->count_log(qr/is away/), '<=', 2, 'at most one line for each worker about the old master';
 };
 
-# The number of subscriptions at each sentinel, those of other sentinels included.
-sub listeners {
-    return map { scalar split /\n/, $_->cmd(qw(CLIENT LIST TYPE pubsub)) } $group->sentinels;
-}
-
 subtest 'a sentinel that hangs does not delay the switch to a new master' => sub {
-    my @before = listeners();
+    my @before = $group->listeners;
     my $node = node_of(seeds($group->addrs), more => 'connect_timeout 1s; timeout 500ms;');
     is $node->status('/?k=hang'), 200;
-    my @now = listeners();
+    my @now = $group->listeners;
     my ($heard, @others) = ($group->sentinels)[grep { $now[$_] > $before[$_] } 0 .. $#now];
     is @others, 0, 'the worker is subscribed to one sentinel';
     my $old = $group->master;

@@ -5,20 +5,15 @@ use Ratelimit::Test;
 
 my $group = sentinels(replicas => 2);
 
-# The number of subscriptions at each sentinel, those of other sentinels included.
-sub listeners {
-    return map { scalar split /\n/, $_->cmd(qw(CLIENT LIST TYPE pubsub)) } $group->sentinels;
-}
-
 wait_until('replicas and sentinels are known', sub { eval { $group->is_complete } }, 60);
-my @before = listeners();
+my @before = $group->listeners;
 my $node = nginx(
     http => 'ratelimit_redis main { topology sentinel master=main; ' . join(' ', map { "server $_;" } $group->addrs)
         . ' timeout 5s; connect_timeout 5s; } ratelimit_zone $arg_k zone=test rate=3r/d;',
     server => 'ratelimit_fail_mode closed; location / { ratelimit zone=test; try_files /index.html =404; }',
 );
 is $node->status('/?k=before'), 200;
-my @now = listeners();
+my @now = $group->listeners;
 my ($leader, @others) = ($group->sentinels)[grep { $now[$_] > $before[$_] } 0 .. $#now];
 is @others, 0, 'the worker is subscribed to one sentinel';
 

@@ -79,12 +79,6 @@ TEST_F(KnownAnswers, all_is_left_of_a_key_that_returns_when_it_should_have_all)
     EXPECT_EQ(rest("a"), 99);
 }
 
-TEST_F(KnownAnswers, no_answer_leaves_more_than_the_limit)
-{
-    answer("a", std::int64_t{ 1 } << 58, 10s, now);
-    EXPECT_EQ(rest("a"), 99);
-}
-
 TEST_F(KnownAnswers, what_the_answer_does_not_include_is_not_left)
 {
     answer("a", 50, 10s, now, 3);

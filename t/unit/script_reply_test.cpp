@@ -277,6 +277,9 @@ TEST(ScriptReply, leaves_no_more_than_the_limit)
             to_one_call(doubles({ granted, 10, 5, 0, 0, 0 })), counted, 1, reply));
         EXPECT_EQ(reply.remaining, 9);
     }
+    ASSERT_TRUE(
+        read_whole_reply(to_one_call(doubles({ 1, 0x1p58, 5, 0, 0, 0 })), counted.policy, reply));
+    EXPECT_EQ(reply.remaining, 9);
     LimitCheck fewer = counted;
     fewer.policy.reserve = 2;
     const std::array limits{ counted, fewer };

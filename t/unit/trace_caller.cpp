@@ -236,7 +236,8 @@ bool TraceCaller::read_states(
         KeyReply part;
         const bool good = reply.type == REDIS_REPLY_STRING
             && (reply.len == charge_format.reply_bytes + charge_format.shared_bytes
-                    ? read_whole_reply(to_one_call({ reply.str, reply.len }), part)
+                    ? read_whole_reply(
+                        to_one_call({ reply.str, reply.len }), checks.front().policy, part)
                     : read_sequence_reply(
                         to_one_call({ reply.str, reply.len }), checks.front(), checks.front().cost,
                         part));

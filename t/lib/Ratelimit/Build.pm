@@ -8,6 +8,7 @@ use warnings;
 use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use File::Spec;
+use Ratelimit::Process qw(write_file);
 
 use Exporter 'import';
 our @EXPORT_OK = qw(top build_folder built stand_in without_apt);
@@ -30,10 +31,7 @@ sub built {
 sub stand_in {
     my ($bin, $name, $text) = @_;
     mkdir $bin;
-    open my $file, '>', "$bin/$name" or die "cannot write $bin/$name: $!\n";
-    print {$file} "#!/bin/sh\n$text\n";
-    close $file or die "cannot write $bin/$name: $!\n";
-    chmod 0755, "$bin/$name";
+    chmod 0755, write_file("$bin/$name", "#!/bin/sh\n$text\n");
     return "$bin:$ENV{PATH}";
 }
 

@@ -83,6 +83,12 @@ sub sentinels { return @{ $_[0]{sentinels} } }
 # "ip:port" of each sentinel, for nginx's configuration.
 sub addrs { return map { $_->public_addr } $_[0]->sentinels }
 
+# The number of subscriptions at each sentinel, those of other sentinels included.
+sub listeners {
+    my ($self) = @_;
+    return map { scalar split /\n/, $_->cmd(qw(CLIENT LIST TYPE pubsub)) } $self->sentinels;
+}
+
 # The master according to $sentinel (by default the first that runs).
 sub master {
     my ($self, $sentinel) = @_;
