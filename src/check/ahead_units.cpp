@@ -9,8 +9,8 @@ namespace ratelimit {
 
 namespace {
 
-constexpr milliseconds pause{ 200 };      // before a report that failed is sent again
-constexpr milliseconds busy_pause{ 10 };  // between reports of a busy key
+constexpr milliseconds retry_pause{ 200 };  // before a report that failed is sent again
+constexpr milliseconds busy_pause{ 10 };    // between reports of a busy key
 
 }  // namespace
 
@@ -77,7 +77,7 @@ void AheadReport::on_failure(redis::Fate fate) noexcept
         of_->units -= units_;
         all_.end(*this);
     } else {
-        outbox().keep(*this, pause);
+        outbox().keep(*this, retry_pause);
     }
 }
 
