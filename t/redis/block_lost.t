@@ -51,6 +51,13 @@ sub is_spared {
     return;
 }
 
+# Waits until a worker has stated of a key, which nothing has refused yet, that it counts too much.
+sub is_stated {
+    my ($redis, $key) = @_;
+    ok eval { wait_until('it is stated', sub { length($redis->cmd('GET', "rl:z:{$key}:block") // '') > 0 }); 1 }, 'it is stated';
+    return;
+}
+
 # Sends a request, and waits until its check has come to the Redis, which stands still. Returns the request's socket.
 sub sent_to {
     my ($redis, $node, $path) = @_;
@@ -85,7 +92,7 @@ for my $clock ('', ' clock=local') {
             is_left($node, 'lost', 1, 'it stays counted');
             is $node->status('/?k=lost'), 200;
             is_spared($_, 'lost') for $node, $direct;
-            wait_until('it is stated', sub { length($redis->cmd('GET', 'rl:z:{lost}:block') // '') > 0 });
+            is_stated($redis, 'lost');
             left($node, 'lost');    # so the reply to that has come, too
 
             $proxy->lose;
@@ -157,16 +164,17 @@ subtest 'what the fail mode let in, and Redis counted later and twice, begins no
     is $node->status('/closed?k=warm'), 200;
     $redis->pause;
     my $socket = sent_to($redis, $node, '/?k=cut');
+    my $sent   = $proxy->seen->{requests};
     $proxy->cut;
-    select undef, undef, undef, 0.2;    # it is sent again, once
+    wait_until('it is sent again, once', sub { $proxy->seen->{requests} > $sent });
     $proxy->cut;
     is http_read($socket)->header('X-Status'), 'FAILED_OPEN', 'it passes without an answer';
     $redis->resume;
     wait_until('the node is back', sub { $node->get('/closed?k=warm')->header('X-Status') ne 'FAILED_CLOSED' });
     my $left = left($direct, 'cut');
     cmp_ok $left, '<', 2, "it is counted: $left left";
+    is_stated($redis, 'cut');
     is $direct->status('/?k=cut'), 200 for 1 .. $left;
-    select undef, undef, undef, 0.7;    # until the statement is tried again
     is_spared($direct, 'cut');
     is_blocked($direct, 'other');
 };
@@ -193,6 +201,7 @@ subtest 'what the fail mode refused, and Redis counted without a reply, begins n
         wait_until('the node is back', sub { $node->get('/closed?k=warm')->header('X-Status') ne 'FAILED_CLOSED' });
         my $left = left($direct, $key);
         cmp_ok $left, '<', 2, 'it is counted';
+        is_stated($redis, $key);
         is $direct->status("/?k=$key"), 200 for 1 .. $left;
         is_spared($direct, $key);
     }
