@@ -21,24 +21,29 @@ my %months = map { (qw(Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec))[$_] => 
 sub takeovers {
     my (@logs) = @_;
     my @told = map { [_events($_)] } @logs;
-    my @promoted = sort { $a <=> $b } map { $_->[0] } grep { $_->[1] eq '+failover-state-wait-promotion' } map { @{$_} } @told;
+    my @promoted = sort { $a->[0] <=> $b->[0] } grep { $_->[1] eq '+failover-state-wait-promotion' } map { @{$_} } @told;
     my @takeovers;
     for my $i (0 .. $#promoted) {
-        my ($from, $next) = ($promoted[$i], $promoted[$i + 1] // 9e99);
-        my @first = map { first { $_->[0] >= $from && $_->[0] < $next && $_->[1] =~ /^\+(?:promoted-slave|switch-master)$/ } @{$_} } @told;
-        my $last = max(map { $_->[0] } grep { $_ } @first);
+        my ($from, undef, $server) = @{ $promoted[$i] };
+        my $next = first { $_->[2] eq $server } @promoted[$i + 1 .. $#promoted];
+        my $is_named = sub {
+            my ($at, $event, $of) = @{ $_[0] };
+            return $event =~ /^\+(?:promoted-slave|switch-master)$/ && $of eq $server && $at >= $from && !($next && $at >= $next->[0]);
+        };
+        my $last = max(map { $_->[0] } grep { $_ } map { first { $is_named->($_) } @{$_} } @told);
         push @takeovers, [$from, $last] if defined $last;    # otherwise the sentinel gave it up
     }
     return @takeovers;
 }
 
-# [seconds since the epoch, event] of each event of a log.
+# [seconds since the epoch, event, address of the server that is promoted] of each event of a log.
 sub _events {
     my ($log) = @_;
     my @events;
-    while ($log =~ /:X (\d+) (\w+) (\d+) (\d+):(\d+):([\d.]+) [#*] (\+[\w-]+) /g) {
-        my ($day, $month, $year, $hour, $minute, $second, $event) = ($1, $2, $3, $4, $5, $6, $7);
-        push @events, [mktime(0, $minute, $hour, $day, $months{$month}, $year - 1900, 0, 0, -1) + $second, $event];
+    while ($log =~ /:X (\d+) (\w+) (\d+) (\d+):(\d+):([\d.]+) [#*] (\+[\w-]+) (.*)/g) {
+        my ($day, $month, $year, $hour, $minute, $second, $event, $about) = ($1, $2, $3, $4, $5, $6, $7, $8);
+        my $server = $about =~ /^slave \S+ (\S+) (\d+)/ || $about =~ / (\S+) (\d+)$/ ? "$1:$2" : '';
+        push @events, [mktime(0, $minute, $hour, $day, $months{$month}, $year - 1900, 0, 0, -1) + $second, $event, $server];
     }
     return @events;
 }
