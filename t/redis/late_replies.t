@@ -34,6 +34,13 @@ sub is_counted {
     return;
 }
 
+# The first request of a key passes, by a decision of Redis: one that comes too late for it is refunded.
+sub is_let_in {
+    my ($node, $path) = @_;
+    ok eval { wait_until('it passes', sub { $node->get($path)->header('X-Status') eq 'PASSED' }); 1 }, 'it passes';
+    return;
+}
+
 # Sends requests, 30 ms apart, while Redis does not reply; continues it. Returns what the clients saw.
 sub during_a_stall {
     my ($node, $redis, @paths) = @_;
@@ -60,14 +67,14 @@ for my $clock ('', ' clock=local') {
             my $node  = modes_node([$redis],
                 "ratelimit_zone \$arg_k zone=z cache=off rate=10r/d algorithm=$algorithm$clock;",
                 "ratelimit zone=z $now;", block => $patient);
-            is $node->status('/closed/?k=1'), 200;
+            is_let_in($node, '/closed/?k=1');
             is_deeply during_a_stall($node, $redis, ('/closed/?k=1') x 6), { FAILED_CLOSED => 6 };
             is_counted($node, 1, 'z');
         };
     }
 }
 
-# What passes is counted if it was sent: so both requests come before the connection is given up.
+# What passes is counted if it was sent: so nginx has both requests before the connection is given up.
 for my $mode (['closed', 'FAILED_CLOSED', 6, 1, '300ms'], ['open', 'FAILED_OPEN', 2, 3, '2s']) {
     my ($path, $status, $requests, $count, $open) = @{$mode};
     subtest "a stall in which nginx gives its connection up: what is $path" => sub {
@@ -75,9 +82,11 @@ for my $mode (['closed', 'FAILED_CLOSED', 6, 1, '300ms'], ['open', 'FAILED_OPEN'
         my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
             'ratelimit zone=z;', block => "timeout 200ms; connect_timeout 1s; breaker failures=100 open=$open;");
         burst($node->port, "/$path/?k=other", 20, 20);    # loads the scripts
-        is $node->status("/$path/?k=1"), 200;
+        is_let_in($node, "/$path/?k=1");
+        my $socket = http_connect($node->port);
         $redis->pause;
-        is $node->get("/$path/?k=1")->header('X-Status'), $status for 1 .. $requests;
+        print {$socket} "GET /$path/?k=1 HTTP/1.1\r\nHost: localhost\r\n\r\n" x $requests;
+        is http_read($socket)->header('X-Status'), $status for 1 .. $requests;
         $node->wait_for_log(qr/is away.*no reply/);
         $redis->resume;
         is_counted($node, $count, 'z');
@@ -90,7 +99,7 @@ subtest 'replies that come long after a new connection works are waited for' => 
     my $proxy = proxy(to => $redis->addr);
     my $node  = modes_node([$proxy], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
         'ratelimit zone=z;', block => 'timeout 200ms; connect_timeout 300ms; breaker failures=100 open=300ms;');
-    is $node->status('/closed/?k=1'), 200;
+    is_let_in($node, '/closed/?k=1');
     my $lost = sub {
         my ($key, $late, $silent) = @_;
         $proxy->delay($late);
@@ -160,12 +169,19 @@ subtest 'a request whose check was sent again and then came too late is refunded
     my $node  = modes_node([$proxy], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
         'ratelimit zone=z;', block => 'timeout 300ms; connect_timeout 5s; breaker failures=100 open=10s;');
     burst($node->port, '/open/?k=other', 20, 20);    # loads the scripts
-    $proxy->delay(1);
-    $proxy->lose;
-    is $node->status('/closed/?k=1'), 503;
-    ok $proxy->lost, 'the first reply is lost with its connection, the second one comes late';
-    $proxy->pass;
-    is_counted($node, 1, 'z');
+    my $lost;
+    for my $key (1 .. 5) {    # again if the machine was too slow to lose the first reply in time
+        is_let_in($node, "/closed/?k=warm$key");
+        $proxy->delay(1);
+        $proxy->lose;
+        is $node->status("/closed/?k=$key"), 503;
+        $lost = $proxy->lost && $key;
+        $proxy->pass;
+        last if $lost;
+        wait_until('it is lost later', sub { $proxy->lost });
+    }
+    ok $lost, 'the first reply is lost with its connection, the second one comes late';
+    is_counted($node, 1, 'z', $lost);
 };
 
 for my $mode ('open', 'closed') {
@@ -222,19 +238,19 @@ subtest 'a late refund returns nothing of what others took meanwhile: clock=loca
         $redis->pause;
         is $node->status("/closed/?k=$_"), 503 for @keys;
         sleep 2.1;    # what they took drains
-        my %sockets;
+        my (%sockets, %asked);
         for my $key (@keys) {
+            $asked{$key} = time;
             my $unread = $redis->unread;
             $sockets{$key} = http_connect($node->port);
             http_send($sockets{$key}, "/closed/?k=$key");
             wait_until('the request is sent', sub { $redis->unread > $unread });
         }
-        my $resumed = time;
         $redis->resume;
         for my $key (@keys) {
             my $passed = http_read($sockets{$key})->status;
             my $next   = $node->status("/closed/?k=$key");
-            next if time - $resumed > 1.9;    # by then the limit admits another one
+            next if time - $asked{$key} > 1.9;    # by then the limit admits another one
             isnt "$passed $next", '200 200', 'not two requests in two seconds';
             $checked++;
         }
