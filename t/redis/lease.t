@@ -122,9 +122,13 @@ subtest 'leases never exceed the limit' => sub {
             cmp_ok $passed, '<=', 500, 'no more than the limit pass';
             cmp_ok counted($nodes[0], $key), '<=', 500, 'no more than the limit are counted';
             next if $name ne 'fixed_window';
-            for my $node (@nodes) {
-                $passed++ while (fetch($node, "/?k=$key"))[0] == 200;
-            }
+            # What another worker has leased may be on its way.
+            wait_until('all is used', sub {
+                for my $node (@nodes) {
+                    $passed++ while (fetch($node, "/?k=$key"))[0] == 200;
+                }
+                return $passed >= 500;
+            });
             is $passed, 500, 'the whole limit can be used before the window ends';
         }
     }
@@ -149,8 +153,9 @@ subtest 'requests of different costs use leases, and the limit holds' => sub {
 
 subtest 'remaining counts down, and the reset with time' => sub {
     my $node = lease_node(zone => 'rate=10000r/d algorithm=fixed_window lease=50');
-    my (@left, @reset);
+    my (@left, @reset, $watch);
     for (1 .. 300) {
+        $watch = stopwatch();
         my $answer = $node->get('/');
         push @left,  $answer->header('X-RateLimit-Remaining');
         push @reset, $answer->header('X-RateLimit-Reset');
@@ -160,8 +165,9 @@ subtest 'remaining counts down, and the reset with time' => sub {
     is scalar(grep { $_ > 50 } @off), 0, 'by no more than a lease too little';
     cmp_ok scalar(grep { $_ <= 3 } @off), '>', 200, 'mostly by one for each request' or diag "@left";
     is scalar(grep { $reset[$_] > $reset[$_ - 1] } 1 .. 299), 0;
-    my $peek = $node->get('/peek')->header('X-RateLimit-Reset');
-    cmp_ok abs($reset[-1] - $peek), '<=', 1;
+    my $later = $reset[-1] - $node->get('/peek')->header('X-RateLimit-Reset');
+    cmp_ok $later, '>=', -1;
+    cmp_ok $later, '<=', 1 + $watch->elapsed;
 
     $node = lease_node(zone => 'rate=100r/s algorithm=gcra burst=9999 lease=50');
     my $began = time;
