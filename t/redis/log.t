@@ -43,7 +43,14 @@ for my $level (qw(info notice warn error)) {
     subtest "ratelimit_log_level $level" => sub {
         my $node = node(zone => 'rate=1r/s algorithm=leaky_bucket burst=1',
             location => "ratelimit_log_level $level;");
-        burst($node->port, '/?k=l', 4, 4);
+        # They come to the worker in one turn, so that no time passes between them.
+        my @sockets = map { http_connect($node->port) } 1 .. 4;
+        for (@sockets) { http_send($_, '/peek'); http_read($_) }
+        my ($worker) = $node->workers;
+        pause_processes($worker);
+        http_send($_, '/?k=l') for @sockets;
+        kill CONT => $worker;
+        http_read($_) for @sockets;
         my %lower = (error => 'warn', warn => 'notice', notice => 'info', info => 'info');
         is $node->count_log(qr/\[$level\].*limiting requests, by zone/), 1;
         is $node->count_log(qr/\[$lower{$level}\].*delaying requests, by zone/), 1, 'delays are logged one level lower';

@@ -58,11 +58,16 @@ subtest 'requests of one key that share a call: as many pass as the limit admits
     my $redis = redis();
     my ($node, $proxy) = proxied_node($redis, [[a => 'rate=5r/d algorithm=fixed_window']],
         'location / { ratelimit zone=a; } location = /warm { ratelimit zone=a cost=0; }');
-    # The first check is in flight, the other requests wait for its reply and share the next call.
-    $proxy->delay(0.3);
     my @sockets = map { http_connect($node->port) } 1 .. 12;
+    for (@sockets) { http_send($_, '/warm?a=warm'); http_read($_) }
+    # They come to the worker in one turn. The first check is in flight, the other requests wait for its reply and share
+    # the next call.
+    my ($worker) = $node->workers;
+    pause_processes($worker);
     http_send($_, '/?a=hot') for @sockets;
+    $proxy->delay(0.3);
     $proxy->lose(2);
+    kill CONT => $worker;
     my %results;
     $results{ http_read($_)->status }++ for @sockets;
     ok $proxy->lost, 'the reply to the shared call was lost';
@@ -77,7 +82,7 @@ subtest 'all connections are lost at once: no request is left to the fail mode' 
     my $proxy = proxy(to => $redis->addr);
     my $node  = nginx(
         workers => 1,
-        http    => "ratelimit_redis main { server @{[ $proxy->addr ]}; connections 3; timeout 2s; connect_timeout 1s; }"
+        http    => "ratelimit_redis main { server @{[ $proxy->addr ]}; connections 3; timeout 5s; connect_timeout 5s; }"
             . 'ratelimit_zone $arg_k zone=held concurrency=1; ratelimit_zone $arg_k zone=rate rate=1000000r/m;',
         server => $headers . 'location = /held { ratelimit zone=held; } location = /rate { ratelimit zone=rate; }'
             . 'location = /both { ratelimit zone=held; ratelimit zone=rate; }',
