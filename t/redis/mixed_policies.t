@@ -23,7 +23,7 @@ for my $store (sort keys %stores) {
         my $cache = $stores{$store} ? 'cache=off' : '';
         my $precision = $algorithm eq 'sliding_window_buckets' ? 'precision=1h' : '';
         my $node = nginx(
-            http => "$stores{$store} map \$uri \$rate { ~^/short 5r/12h; ~^/soon 3r/12h; default 20r/d; }"
+            http => "$stores{$store} map \$uri \$rate { ~^/short 5r/d; ~^/soon 3r/d; default 20r/2d; }"
                 . "ratelimit_zone k\$arg_k zone=test rate=\$rate algorithm=$algorithm $precision $cache;",
             server => 'location / { ratelimit zone=test; ratelimit_headers x-ratelimit; try_files /index.html =404; }'
                 . 'location /ops/ { ratelimit_api write=on; }',
@@ -41,22 +41,22 @@ for my $store (sort keys %stores) {
             is $short, 5, 'alternating requests pass as often as the short window allows';
             is $long, 20, 'and as often as the long window allows';
             is passed($node, '/soon?k=a', 3), 0, 'another quota of the short window sees the same counts';
-            is_deeply [map { $state->($_) } qw(5r/12h 9r/12h 20r/d 30r/d 4r/h)], [0, 4, 0, 10, 4],
+            is_deeply [map { $state->($_) } qw(5r/d 9r/d 20r/2d 30r/2d 4r/h)], [0, 4, 0, 10, 4],
                 'the API shows the counts of the given rate';
 
             my $free = sub { return $node->status("/ops/zones/test/keys/ka$_[0]", method => 'DELETE') };
             if ($stores{$store}) {
-                is_deeply [sort $redis->keys_like], ['rl:test:{ka}:43200', 'rl:test:{ka}:86400'],
+                is_deeply [sort $redis->keys_like], ['rl:test:{ka}:172800', 'rl:test:{ka}:86400'],
                     'each window has a key';
                 my $answer = $node->get('/ops/zones/test/keys/kother', method => 'DELETE');
                 is $answer->status, 400, 'freeing a key that was never refused requires a rate';
                 like $answer->body, qr/expected an argument rate=/;
                 is $free->(''), 204, 'without one it is that of the last refusal';
-                is_deeply [$redis->keys_like], ['rl:test:{ka}:86400'], 'the key is freed in one window';
+                is_deeply [$redis->keys_like], ['rl:test:{ka}:172800'], 'the key is freed in one window';
                 is passed($node, '/long?k=a', 1), 0;
                 is passed($node, '/short?k=a', 6), 5;
-                is $free->('?rate=20r/d'), 204;
-                is_deeply [$redis->keys_like], ['rl:test:{ka}:43200'], 'or the given one';
+                is $free->('?rate=20r/2d'), 204;
+                is_deeply [$redis->keys_like], ['rl:test:{ka}:86400'], 'or the given one';
             }
             else {
                 is $free->(''), 204;

@@ -57,13 +57,13 @@ for my $algorithm (@algorithms) {
             is $passed->('b', 6), 5, 'and untouched where it was not used';
         };
         subtest "$of: a tightened limit refuses nobody after it was taken back" => sub {
-            my ($node, $passed) = zone_of($algorithm, $variable, '5r/m');
-            override($node, 'override', { rate => '2r/d', @burst ? (burst => 1) : () });
-            has_override($node, 'ka', '5r/m', 'rate');
+            my ($node, $passed) = zone_of($algorithm, $variable, '5r/d');
+            override($node, 'override', { rate => '2r/2d', @burst ? (burst => 1) : () });
+            has_override($node, 'ka', '5r/d', 'rate');
             is $passed->('a', 4), 2, 'tightened';
             is take_back($node, 'override'), 204;
-            has_override($node, 'ka', '5r/m', undef);
-            is state_of($node, 'ka', '5r/m')->{remaining}, 5;
+            has_override($node, 'ka', '5r/d', undef);
+            is state_of($node, 'ka', '5r/d')->{remaining}, 5;
             is $passed->('a', 6), 5, 'its own limit';
         };
     }
@@ -97,7 +97,7 @@ subtest 'an override ends by itself, and nothing of it stays in the memory of th
 subtest 'the state of a key under an override is that of the override, whatever rate is asked for' => sub {
     for my $variable (0, 1) {
         my ($node, $passed) = zone_of('sliding_window_counter', $variable, '5r/d');
-        override($node, 'ka', { rate => '20r/h' });
+        override($node, 'ka', { rate => '20r/2d' });
         has_override($node, 'ka', '5r/d', 'rate');
         is $passed->('a', 3), 3;
         for my $question ('', '?rate=5r/d', '?rate=7r/s') {
@@ -115,7 +115,7 @@ subtest 'freeing a key frees the override in force, the own limit, and with its 
         my ($node, $passed) = zone_of($algorithm, 0, '5r/d');
         my @burst = $algorithm eq 'gcra' ? (burst => 1) : ();
         is $passed->('a', 6), 5;
-        override($node, 'ka', { rate => '2r/h', @burst });
+        override($node, 'ka', { rate => '2r/2d', @burst });
         has_override($node, 'ka', '5r/d', 'rate');
         is $passed->('a', 3), 2;
         is $node->status('/ops/zones/test/keys/ka', method => 'DELETE'), 204;
@@ -126,29 +126,29 @@ subtest 'freeing a key frees the override in force, the own limit, and with its 
         is $records->($node), 2;
         is $node->status('/ops/zones/test/keys/ka', method => 'DELETE'), 204;
         is $records->($node), 1, 'what the earlier override left';
-        my $rate = 'rate=2r/h' . (@burst ? '&burst=1' : '');
+        my $rate = 'rate=2r/2d' . (@burst ? '&burst=1' : '');
         is $node->status("/ops/zones/test/keys/ka?$rate", method => 'DELETE'), 204;
         is $records->($node), 0, 'is free with its rate and burst';
     }
 };
 
 subtest 'a block under an override ends with it, and that of the own limit does not hold under an override' => sub {
-    my ($node, $passed) = zone_of('fixed_window', 0, '5r/h', zone => 'rate=5r/h algorithm=fixed_window block=2h');
+    my ($node, $passed) = zone_of('fixed_window', 0, '5r/d', zone => 'rate=5r/d algorithm=fixed_window block=2d');
     my $blocks = sub { my @keys = $node->{redis}->keys_like('rl:test:{ka}:block*'); return scalar @keys };
     override($node, 'ka', { rate => '2r/d' });
-    has_override($node, 'ka', '5r/h', 'rate');
+    has_override($node, 'ka', '5r/d', 'rate');
     is $passed->('a', 4), 2, 'tightened';
     wait_until('the block', sub { $blocks->() == 1 });
     is take_back($node, 'ka'), 204;
-    has_override($node, 'ka', '5r/h', undef);
+    has_override($node, 'ka', '5r/d', undef);
     is $passed->('a', 7), 5, 'the own limit, which blocks then';
     wait_until('its block', sub { $blocks->() == 2 });
-    override($node, 'ka', { rate => '20r/h' });
-    has_override($node, 'ka', '5r/h', 'rate');
+    override($node, 'ka', { rate => '20r/d' });
+    has_override($node, 'ka', '5r/d', 'rate');
     is $passed->('a', 3), 3, 'raised';
     is take_back($node, 'ka'), 204;
-    has_override($node, 'ka', '5r/h', undef);
-    is $node->get('/?k=a')->header('X-RateLimit-Reset') > 3600, 1, 'the block of the own limit holds again';
+    has_override($node, 'ka', '5r/d', undef);
+    is $node->get('/?k=a')->header('X-RateLimit-Reset') > 86_400, 1, 'the block of the own limit holds again';
     is $node->status('/ops/zones/test/keys/ka?rate=2r/d', method => 'DELETE'), 204;
     is $blocks->(), 0, 'freeing the key lifts both';
 };
