@@ -55,7 +55,7 @@ subtest 'a server without Lua is one line of the log, and the fail mode decides'
         EVALSHA => "-NOSCRIPT No matching script. Please use EVAL.\r\n",
         EVAL    => "-ERR Could not find scripting engine 'lua'\r\n",
     });
-    my $node = node_of("server $server->{addr};");
+    my $node = node_of("server $server->{addr}; connect_timeout 5s;");
     my $from = time;
     while (time - $from < 3) {
         is_deeply [map { $node->status('/') } 1 .. 10], [(200) x 10], 'requests pass';
@@ -227,7 +227,7 @@ subtest 'a name that a node announces writes no line into the log' => sub {
         },
         $port
     );
-    my $node = node_of("topology cluster; server $server->{addr};");
+    my $node = node_of("topology cluster; server $server->{addr}; connect_timeout 5s;");
     $node->wait_for_log(qr/no node of the cluster knows its slots: .* not a map/);
     $node->status('/');
     is $node->count_log(qr/^2026.11.23 09:00:00/m), 0;
@@ -239,7 +239,7 @@ subtest 'a map of twenty thousand masters takes no connections' => sub {
     my $port = free_port();
     my @hosts = map { '127.' . join '.', 1 + int($_ / 62_500), int($_ / 250) % 250, 1 + $_ % 250 } 0 .. 9_999;
     my $server = hostile({ CLUSTER => map_of($port, @hosts) }, $port);
-    my $node = node_of("topology cluster; server $server->{addr};");
+    my $node = node_of("topology cluster; server $server->{addr}; connect_timeout 5s;");
     $node->wait_for_log(qr/its map has 10000 masters, expected at most \d+/);
     my ($worker) = $node->workers;
     cmp_ok scalar(my @files = glob "/proc/$worker/fd/*"), '<', 60;

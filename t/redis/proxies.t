@@ -12,7 +12,7 @@ sub node_of {
     my ($addr, %options) = @_;
     return nginx(
         workers => $options{workers} // 1,
-        http => "ratelimit_redis main { server $addr; timeout 2s; connect_timeout 2s; } ratelimit_fail_mode closed;"
+        http => "ratelimit_redis main { server $addr; timeout 5s; connect_timeout 5s; } ratelimit_fail_mode closed;"
             . 'ratelimit_zone $arg_k zone=test rate=2r/d; ratelimit_zone $arg_k zone=held concurrency=9;'
             . ($options{http} // ''),
         server => 'location / { ratelimit zone=test; } location /api/ { ratelimit_api write=on; }'

@@ -26,7 +26,7 @@ my $system = $usable && eval { Ratelimit::NameServer->new(address => '127.0.7.53
 sub node_of {
     my ($block, $http) = @_;
     return nginx(
-        http => ($http // '') . "ratelimit_redis main { $block timeout 2s; connect_timeout 2s; } ratelimit_fail_mode closed;"
+        http => ($http // '') . "ratelimit_redis main { $block timeout 5s; connect_timeout 5s; } ratelimit_fail_mode closed;"
             . ' ratelimit_zone $arg_k zone=test rate=1000r/d cache=off;',
         server => 'location / { ratelimit zone=test; }',
     );

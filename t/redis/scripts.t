@@ -19,7 +19,7 @@ sub location {
 sub node_of {
     my ($redis, $count) = @_;
     return nginx(workers => $workers,
-        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 400ms; } ratelimit_fail_mode closed;"
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } ratelimit_fail_mode closed;"
             . join(' ', map { "ratelimit_zone \$request_id zone=z$_ rate=1000000r/d algorithm=$algorithms[$_];" } 0 .. $#algorithms),
         server => join ' ', map { "location /$_/ { @{[ location(3 * $_ - 3) ]} try_files /index.html =404; }" } 1 .. $count);
 }
@@ -57,7 +57,8 @@ subtest 'limits whose keys are empty are left out of the script' => sub {
     my $redis = redis();
     my @zones = map { "k$_" } 1 .. 7;
     my $node = nginx(
-        http => "ratelimit_redis main { server @{[ $redis->addr ]}; }" . join('', map { "ratelimit_zone \$arg_$_ zone=$_ rate=9r/d;" } @zones),
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; }"
+            . join('', map { "ratelimit_zone \$arg_$_ zone=$_ rate=9r/d;" } @zones),
         server => 'location / { ' . join(' ', map { "ratelimit zone=$_;" } @zones) . ' try_files /index.html =404; }');
     my $limits = sub { return $node->status('/?' . join '&', map { "k$_=" . ++$request } @_) };
     wait_until('the worker is connected', sub { connected($redis) == 1 });

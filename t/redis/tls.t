@@ -57,6 +57,7 @@ subtest 'each step of a connection has the whole connect_timeout' => sub {
             . "connect_timeout 600ms; $trusted } ratelimit_zone k\$arg_k zone=test rate=2r/d algorithm=fixed_window;",
         server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
     );
+    wait_until('it is connected', sub { $node->status('/?k=first') == 200 });
     is_deeply [map { $node->status('/?k=steps') } 1 .. 3], [200, 200, 429], 'TLS, and then the first replies, take longer';
 };
 
