@@ -3,7 +3,6 @@
 #include "client_fixture.h"
 
 #include <deque>
-#include <thread>
 
 namespace ratelimit {
 namespace {
@@ -63,8 +62,8 @@ TEST_F(FailingRedis, what_is_given_up_when_a_fifth_connection_falls_silent_may_s
             }
         };
         ASSERT_TRUE(client.send(silent.back()));
-        loop_.run_for(20ms);                                            // a silent wait: it is sent
-        std::this_thread::sleep_for(std::chrono::milliseconds{ 400 });  // the timers are late
+        loop_.run_for(20ms);       // a silent wait: it is sent
+        loop_.stand_still(400ms);  // the timers are late
         ASSERT_TRUE(loop_.run_until([&] { return silent.back().ended(); }));
         EXPECT_TRUE(loop_.run_until([&] { return events_.losses == i + 1; }));
     }
@@ -210,10 +209,9 @@ TEST_F(FailingRedis, a_process_that_was_stopped_itself_fails_no_call_with_a_repl
         for (int sent = 0; sent < 100; ++sent) {
             ASSERT_TRUE(client.send(calls.emplace_back(std::string(2000, 'x'))));
         }
-        std::this_thread::sleep_for(
-            400ms);  // a silent wait: the process is stopped in the turn that writes the calls
+        loop_.stand_still(400ms);  // in the turn that writes the calls
         loop_.run_for(1ms);
-        std::this_thread::sleep_for(400ms);  // and when replies may have arrived
+        loop_.stand_still(400ms);  // and when replies may have arrived
         ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
         for (const EchoCall& call : calls) {
             EXPECT_EQ(call.fate, std::nullopt);

@@ -107,7 +107,7 @@ TEST_F(KilledConnection, a_call_that_expired_while_the_process_was_stopped_gets_
         std::this_thread::sleep_for(650ms);
         server_.resume();  // so that connecting takes 50 ms
     });
-    std::this_thread::sleep_for(600ms);
+    loop_.stand_still(600ms);
     EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
     network.join();
     EXPECT_EQ(call.answer, "x");

@@ -1,6 +1,9 @@
 #include "libevent_loop.h"
 
+#include <algorithm>
 #include <csignal>
+#include <thread>
+#include <utility>
 
 #include <event2/event.h>
 
@@ -143,8 +146,16 @@ std::unique_ptr<Timer> LibeventLoop::make_timer(std::function<void()> fired)
 
 milliseconds LibeventLoop::now() const noexcept
 {
-    return std::chrono::duration_cast<milliseconds>(
-        std::chrono::steady_clock::now().time_since_epoch());
+    const auto last = std::exchange(read_, Clock::now());
+    time_ += std::min<Clock::duration>(read_ - last, longest_step);
+    return std::chrono::duration_cast<milliseconds>(time_);
+}
+
+void LibeventLoop::stand_still(milliseconds time)
+{
+    std::this_thread::sleep_for(time);
+    time_ += time;
+    read_ = Clock::now();
 }
 
 bool LibeventLoop::run_until(const std::function<bool()>& condition, milliseconds longest)
@@ -154,16 +165,19 @@ bool LibeventLoop::run_until(const std::function<bool()>& condition, millisecond
         if (now() >= end) {
             return false;
         }
-        run_for(milliseconds{ 2 });
+        run_for(turn);
     }
     return true;
 }
 
 void LibeventLoop::run_for(milliseconds time)
 {
-    const timeval value = timeval_of(time);
-    event_base_loopexit(base_, &value);
-    event_base_dispatch(base_);
+    const milliseconds end = now() + time;
+    do {
+        const timeval value = timeval_of(std::min(turn, time));
+        event_base_loopexit(base_, &value);
+        event_base_dispatch(base_);
+    } while (now() < end);
 }
 
 }  // namespace ratelimit

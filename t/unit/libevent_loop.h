@@ -3,13 +3,16 @@
 #include "loop/due_time.h"
 #include "loop/event_loop.h"
 
+#include <chrono>
 #include <map>
 
 struct event_base;
 
 namespace ratelimit {
 
-/// An EventLoop on libevent, by hiredis's adapter.
+/// An EventLoop on libevent, by hiredis's adapter. Its time stands still while the machine does: of
+/// the time between two readings at most `longest_step` counts, so no test fails because it waits
+/// for a processor.
 class LibeventLoop final : public EventLoop {
 public:
     LibeventLoop();
@@ -23,6 +26,8 @@ public:
     std::unique_ptr<Lookup> look_up(
         const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;
+    /// As a process that is stopped for this time.
+    void stand_still(milliseconds time);
 
     /// The addresses of names; other names cannot be resolved.
     std::map<std::string, Addresses> names;
@@ -35,7 +40,13 @@ public:
     void run_for(milliseconds time);
 
 private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr milliseconds turn{ 2 };
+    static constexpr milliseconds longest_step{ 5 };
+
     event_base* base_;
+    mutable Clock::time_point read_ = Clock::now();
+    mutable Clock::duration time_ = read_.time_since_epoch();
 };
 
 }  // namespace ratelimit
