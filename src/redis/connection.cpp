@@ -283,13 +283,14 @@ void Connection::check_order()
         command.push(record);
         pipeline_->calls().add(command);
         checks_order_ = true;
+        order_asked_ = ServerClock::steady_now();
     }
 }
 
 void Connection::order_checked(const redisReply& reply)
 {
     checks_order_ = false;
-    if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply)) {
+    if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply, order_asked_)) {
         lose("a reply was lost", Loss::good);
     }
 }

@@ -198,6 +198,7 @@ private:
     Handshake handshake_;
     ServerClock& clock_;
     bool checks_order_ = false;  // a reply to TIME will tell
+    microseconds order_asked_{ 0 };
     CommandBuffer command_;
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;

@@ -26,6 +26,7 @@ Handshake::Handshake(const ServerOptions& options, bool calls_scripts, ServerClo
 std::vector<std::string> Handshake::begin()
 {
     reset();
+    began_ = ServerClock::steady_now();
     std::vector<std::string> commands;
     const auto add = [&](Reply reply, std::string_view name, std::string command) {
         awaited_.push_back({ reply, name });
@@ -67,7 +68,7 @@ std::optional<std::string_view> Handshake::judge(const redisReply& reply)
     if (reply.type == REDIS_REPLY_ERROR) {
         return text_of(reply);
     }
-    if (expected == Reply::time && !clock_.set(reply)) {
+    if (expected == Reply::time && !clock_.set(reply, began_)) {
         return "TIME returned no time";
     }
     if (expected == Reply::role && reply.type == REDIS_REPLY_ARRAY && !names_a_master(reply)) {

@@ -54,6 +54,7 @@ private:
     const ServerOptions& options_;
     const bool calls_scripts_;
     ServerClock& clock_;
+    microseconds began_{ 0 };  // by the steady clock
     bool names_itself_ = true;
     std::deque<Awaited> awaited_;
 };

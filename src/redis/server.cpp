@@ -136,8 +136,8 @@ void Server::send_probe() noexcept
 try {
     Connection* connection = next_connection();
     if (connection != nullptr && !probe_.pending()) {
-        probe_.routing = {};
-        probe_.routing.expires = loop_.now() + options_.timeout;
+        probe_.at = ServerClock::steady_now();
+        probe_.routing = { .expires = loop_.now() + options_.timeout, .shard = {} };
         send_on(*connection, probe_);
     }
 } catch (const std::exception&) {

@@ -148,8 +148,9 @@ private:
             delays_exit = false;
         }
         unsigned request_count() const noexcept override { return 0; }
-        bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply); }
+        bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply, at); }
         void ended(Fate) noexcept override {}
+        microseconds at{ 0 };  // when it was called
 
     private:
         ServerClock& clock_;

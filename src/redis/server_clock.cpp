@@ -1,5 +1,6 @@
 #include "redis/server_clock.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -9,12 +10,6 @@
 namespace ratelimit::redis {
 
 namespace {
-
-microseconds steady_now() noexcept
-{
-    return std::chrono::duration_cast<microseconds>(
-        std::chrono::steady_clock::now().time_since_epoch());
-}
 
 std::optional<std::int64_t> number_of(const redisReply& reply, std::int64_t most) noexcept
 {
@@ -30,7 +25,13 @@ std::optional<std::int64_t> number_of(const redisReply& reply, std::int64_t most
 
 }  // namespace
 
-bool ServerClock::set(const redisReply& reply) noexcept
+microseconds ServerClock::steady_now() noexcept
+{
+    return std::chrono::duration_cast<microseconds>(
+        std::chrono::steady_clock::now().time_since_epoch());
+}
+
+bool ServerClock::set(const redisReply& reply, microseconds called) noexcept
 {
     constexpr std::int64_t most_seconds = latest_time.count() / 1'000'000 - 1;
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 2) {
@@ -43,8 +44,10 @@ bool ServerClock::set(const redisReply& reply) noexcept
     }
     const microseconds now = steady_now();
     const microseconds shown = std::chrono::seconds{ *seconds } + microseconds{ *rest };
-    note({ now, shown, now });
-    steps_.set_ahead(shown - now);
+    note({ called, shown, now });
+    // Of a reply that waited for this process, `now` says little.
+    const microseconds known = steps_.ahead().value_or(shown - now);
+    steps_.set_ahead(std::clamp(known, shown - now, shown - called));
     return true;
 }
 

@@ -15,8 +15,8 @@ using namespace std::chrono_literals;
 
 class ServerClockTest : public testing::Test {
 protected:
-    /// A reply to TIME.
-    void show(microseconds time)
+    /// A reply to TIME, which was called `ago`.
+    void show(microseconds time, microseconds ago = 0s)
     {
         std::string texts[2] = { std::to_string(time.count() / 1'000'000),
                                  std::to_string(time.count() % 1'000'000) };
@@ -31,7 +31,7 @@ protected:
         reply.type = REDIS_REPLY_ARRAY;
         reply.elements = 2;
         reply.element = elements;
-        ASSERT_TRUE(clock_.set(reply));
+        ASSERT_TRUE(clock_.set(reply, now() - ago));
     }
 
     /// A call that was made `ago` and executed when the clock showed `time`. Its reply is read now.
@@ -72,6 +72,17 @@ TEST_F(ServerClockTest, a_reply_that_waited_for_this_process_is_no_step)
     reply(noon_ - 10s, 11s);
     EXPECT_FALSE(clock_.set_back_within(24h, now())) << "the process was stopped for ten seconds";
     EXPECT_GE(*clock_.now(), noon_) << "and the reply says nothing of the time now";
+}
+
+TEST_F(ServerClockTest, a_reply_to_time_that_waited_for_this_process_is_no_step)
+{
+    show(noon_);
+    show(noon_ - 10s, 11s);
+    EXPECT_FALSE(clock_.set_back_within(24h, now()));
+    EXPECT_GE(*clock_.now(), noon_);
+    show(noon_ - 10s, 5s);
+    EXPECT_TRUE(clock_.set_back_within(24h, now()))
+        << "the process stood still for five seconds only";
 }
 
 TEST_F(ServerClockTest, a_reply_shows_that_the_clock_was_set_back)
