@@ -87,6 +87,14 @@ subtest 'the proxy delays, garbles, drops and cuts' => sub {
     is $ping->($socket, 0.2), '', 'a reply is missing';
     is $ping->($socket), "+PONG\r\n", 'the next one is not';
     is $proxy->seen->{taken}, 4;
+    $proxy->lose(1, 'ECHO');
+    is $ping->($socket), "+PONG\r\n", 'a reply to another request is not lost';
+    ok !$proxy->lost;
+    print {$socket} "ECHO x\r\n";
+    is $ping->($socket), '', 'that to the named one is';
+    ok $proxy->lost;
+    $socket = http_connect($proxy->port);
+    is $ping->($socket), "+PONG\r\n";
     $proxy->cut;
     is $ping->($socket), '', 'cut at once';
     is $proxy->seen->{open}, 0;

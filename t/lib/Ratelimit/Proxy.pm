@@ -51,8 +51,9 @@ sub sever { return $_[0]->command('sever', @_[1 .. $#_]) }
 sub cut { return $_[0]->command('cut', $_[1] // 0) }
 
 # Closes a connection instead of delivering the next replies that it has, or the $_[1]-th from now on: the
-# server has executed what they are for. Once.
-sub lose { return $_[0]->command('lose', $_[1] // 1) }
+# server has executed what they are for. Once. With a text, replies are counted from the next request on that has
+# it: a worker also probes a server that is silent for a second.
+sub lose { return $_[0]->command('lose', $_[1] // 1, @_[2 .. $#_]) }
 
 # Discards the next replies that it has; the connection stays open, so that each later reply is taken for
 # that to the command before its own. Once.
@@ -155,6 +156,7 @@ sub move {
     return $self->hang_up($link) unless $got;
     my $deafens = defined $self->{deaf} && $from == $link->{client} && index($bytes, $self->{deaf}) >= 0;
     delete $self->{deaf} if $deafens;
+    delete $self->{loses_after} if $self->awaits($bytes) && $from == $link->{client};
     $link->{dead} = 1 if $deafens || $self->{mode} eq 'drop';
     return if $link->{dead};
     if (defined $self->{severs} && $from == $link->{client} && index($bytes, $self->{severs}) >= 0) {
@@ -167,7 +169,7 @@ sub move {
         syswrite $link->{server}, $bytes;
         return;
     }
-    return $self->hang_up($link) if $self->{to_lose} && !--$self->{to_lose};
+    return $self->hang_up($link) if $self->{to_lose} && !defined $self->{loses_after} && !--$self->{to_lose};
     return if $self->{swallows} && $self->{swallows}--;
     $bytes ^= "\xaa" x $got if $self->{mode} eq 'garble';
     my $due = time;
@@ -190,6 +192,9 @@ sub answer {
     $self->hang_up($link) if defined $left && $link->{left} <= 0;
     return;
 }
+
+# Whether these bytes have the text of a request whose reply shall be lost.
+sub awaits { return defined $_[0]{loses_after} && index($_[1], $_[0]{loses_after}) >= 0 }
 
 sub hang_up {
     my ($self, $link) = @_;
@@ -220,7 +225,7 @@ sub obey {
         @{$self}{qw(severs severs_to)} = ($value, $more);
     }
     elsif ($command eq 'lose') {
-        $self->{to_lose} = $value;
+        @{$self}{qw(to_lose loses_after)} = ($value, $more || undef);
     }
     elsif ($command eq 'swallow') {
         $self->{swallows} = 1;
