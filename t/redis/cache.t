@@ -29,6 +29,18 @@ sub checks_during {
     return $redis->calls('evalsha') - $before;
 }
 
+# A refusal is remembered for five seconds. On a slow machine these end: then what counts on them is done again, with
+# another number. The code calls its second argument before the refusal. Returns what the code returns.
+sub within_five_seconds {
+    my ($code) = @_;
+    for my $try (1 .. 10) {
+        my $began;
+        my @seen = $code->($try, sub { $began = time });
+        return @seen if time - $began < 4.9;
+    }
+    die "five seconds were never enough\n";
+}
+
 sub remaining { my ($node, $path) = @_; return $node->get($path)->header('X-RateLimit-Remaining') }
 
 subtest 'a refused flood does not reach Redis, on any worker' => sub {
@@ -38,9 +50,15 @@ subtest 'a refused flood does not reach Redis, on any worker' => sub {
             limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '', workers => 2);
         is_deeply [map { decision($node, '/') } 1 .. 5],
             [('200 redis') x 3, '429 redis', '429 cache'], $algorithm;
-        my @statuses;
-        is checks_during($node->{redis}, sub { @statuses = burst($node->port, '/', 500, 50) }), 0,
-            '500 more requests send no check';
+        my ($checks, @statuses) = within_five_seconds(sub {
+            my ($try, $begin) = @_;
+            my $path = "/?k=flood$try";
+            $begin->();
+            decision($node, $path) for 1 .. 4;
+            my @seen;
+            return (checks_during($node->{redis}, sub { @seen = burst($node->port, $path, 500, 50) }), @seen);
+        });
+        is $checks, 0, '500 more requests send no check';
         is scalar(grep { $_ == 429 } @statuses), 500, 'and all are refused';
         is decision($node, '/?k=other'), '200 redis', 'other keys are checked in Redis';
     }
@@ -66,28 +84,34 @@ subtest 'headers of a cached refusal count down, and the key is admitted when th
         my $node = cached_node(zone => "rate=2r/4s algorithm=$algorithm "
                 . ($algorithm =~ /gcra|leaky/ ? 'burst=1' : ''),
             limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
-        my ($answer, @seen);
-        wait_until('a refusal lasts some seconds', sub {
-            $answer = $node->get('/');
-            return $answer->status == 429 && $answer->header('Retry-After') >= 2;
-        }, 20);
-        my ($watch, $began, $wait) = (stopwatch(), time, $answer->header('Retry-After'));
-        wait_until('the key is admitted', sub {
-            my $peek = $node->get('/peek')->header('X-RateLimit-Reset');
-            my $early = time;
-            $answer = $node->get('/');
-            my $late = time;
-            push @seen, [$answer->header('X-RateLimit-Reset') - $peek, $answer->header('Retry-After'),
-                $wait - ($late - $began), $wait - ($early - $began)]
-                if ($answer->header('X-Source') // '') eq 'cache';
-            return $answer->status == 200;
-        }, 20);
+        my (@seen, $answer, $asked, $watch, $wait);
+        for (1 .. 5) {    # again, if the machine was too slow to ask meanwhile
+            wait_until('a refusal lasts some seconds', sub {
+                $asked  = time;
+                $answer = $node->get('/');
+                return $answer->status == 429 && $answer->header('Retry-After') >= 2;
+            }, 20);
+            my $began = time;    # it was refused between the two times
+            ($watch, $wait) = (stopwatch(), $answer->header('Retry-After'));
+            wait_until('the key is admitted', sub {
+                my $first = time;
+                my $peek  = $node->get('/peek')->header('X-RateLimit-Reset');
+                my $early = time;
+                $answer = $node->get('/');
+                my $late = time;
+                push @seen, [$answer->header('X-RateLimit-Reset') - $peek, $answer->header('Retry-After'),
+                    $wait - ($late - $asked), $wait - ($early - $began), $late - $first]
+                    if ($answer->header('X-Source') // '') eq 'cache';
+                return $answer->status == 200;
+            }, 20);
+            last if @seen;
+        }
         cmp_ok scalar(@seen), '>', 0, "$algorithm: requests were refused from the cache";
         # Never later than in Redis. Both are rounded up to whole seconds.
-        is scalar(grep { $_->[0] > 1 || $_->[0] < -1 } @seen), 0, 'the reset equals that of Redis';
+        is scalar(grep { $_->[0] > 1 || $_->[0] < -1 - $_->[4] } @seen), 0, 'the reset equals that of Redis';
         is scalar(grep { $_->[1] < $_->[2] - 1 || $_->[1] > $_->[3] + 1 } @seen), 0, 'Retry-After counts down'
             or diag explain [grep { $_->[1] < $_->[2] - 1 || $_->[1] > $_->[3] + 1 } @seen];
-        cmp_ok time - $began, '>', $wait - 1.1, 'the key was not admitted before Retry-After';
+        cmp_ok time - $asked, '>', $wait - 1.1, 'the key was not admitted before Retry-After';
         $watch->within($wait + 2, 'nor long after it');
     }
 };
@@ -119,8 +143,8 @@ subtest 'after a refusal a smaller cost is checked in Redis, an equal or larger 
 
 subtest 'Retry-After of a cached refusal is right after cheaper requests have passed' => sub {
     for my $algorithm (qw(gcra token_bucket)) {
-        # A cost of 1 takes 10 s to refill.
-        my $node = cached_node(zone => "rate=6r/m algorithm=$algorithm burst=" . ($algorithm eq 'gcra' ? 9 : 10),
+        # A cost of 1 takes 600 s to refill.
+        my $node = cached_node(zone => "rate=6r/h algorithm=$algorithm burst=" . ($algorithm eq 'gcra' ? 9 : 10),
             limit => 'cost=$arg_c', server => $algorithm eq 'gcra'
             ? 'location = /few { ratelimit zone=test burst=4; try_files /index.html =404; }' : '');
         my $retry = sub {
@@ -132,9 +156,9 @@ subtest 'Retry-After of a cached refusal is right after cheaper requests have pa
             return $answer->header('X-RateLimit-Remaining');
         };
         is $node->status('/?c=5'), 200;
-        is $retry->(6, 10, '/?c=6', 'refused') , 5;
+        is $retry->(540, 600, '/?c=6', 'refused'), 5;
         is $node->status('/?c=1'), 200, 'a cheaper request passes' for 1 .. 4;
-        is $retry->(40, 50, '/?c=6', 'the expensive one waits longer'), 1;
+        is $retry->(2940, 3000, '/?c=6', 'the expensive one waits longer'), 1;
         next if $algorithm ne 'gcra';
         is $node->status('/?c=5&k=two'), 200;
         is decision($node, '/few?k=two'), '429 redis', 'the smaller burst refuses';
@@ -148,14 +172,19 @@ subtest 'a refusal is cached for its own quota, window and burst only' => sub {
         http => 'ratelimit_zone b$arg_k zone=bursts rate=1r/d algorithm=gcra burst=1;',
         server => 'location /few { ratelimit zone=bursts; try_files /index.html =404; }'
             . 'location /more { ratelimit zone=bursts burst=4; try_files /index.html =404; }');
-    is_deeply [map { decision($node, '/?r=2r/d') } 1 .. 4], [('200 redis') x 2, '429 redis', '429 cache'];
+    is_deeply [map { decision($node, '/?r=2r/d') } 1 .. 3], [('200 redis') x 2, '429 redis'];
     is decision($node, '/?r=1r/d'), '429 redis', 'quota';
-    is decision($node, '/?r=2r/d'), '429 cache', 'each quota has its own refusal';
+    # Each is remembered for a second at most.
+    ok eval {
+        wait_until('both', sub { 2 == grep { $_ eq '429 cache' } (map { decision($node, "/?r=${_}r/d") } 1, 2, 1, 2)[2, 3] });
+        1;
+    }, 'each quota has its own refusal';
     is decision($node, '/?r=3r/d'), '200 redis', 'quota';
     is decision($node, '/?r=2r/d'), '429 redis', 'an admitted request of the key clears the others';
     # Not an hour: in the first hour of a day both windows would have the same start.
     is decision($node, '/?r=2r/1007s'), '200 redis', 'window';
-    is_deeply [map { decision($node, '/few') } 1 .. 4], [('200 redis') x 2, '429 redis', '429 cache'];
+    is_deeply [map { decision($node, '/few') } 1 .. 3], [('200 redis') x 2, '429 redis'];
+    ok eval { wait_until('a memory', sub { decision($node, '/few') eq '429 cache' }); 1 }, 'few';
     is decision($node, '/more'), '200 redis', 'burst';
 };
 
@@ -175,9 +204,15 @@ subtest 'cached refusals survive a reload, unless it changes what they depend on
         $node->configure(http => Ratelimit::Test::http_lines(%options));
         $node->reload(gone => 1);
     };
-    is_deeply [map { decision($node, '/') } 1 .. 4], [('200 redis') x 2, '429 redis', '429 cache'];
-    $reload_with->();
-    is decision($node, '/'), '429 cache', 'the same configuration' for 1 .. 3;
+    decision($node, '/') for 1 .. 4;
+    my @kept = within_five_seconds(sub {
+        my ($try, $begin) = @_;
+        $begin->();
+        my @before = map { decision($node, "/?k=kept$try") } 1 .. 4;
+        $reload_with->();
+        return (@before, map { decision($node, "/?k=kept$try") } 1 .. 3);
+    });
+    is_deeply \@kept, [('200 redis') x 2, '429 redis', ('429 cache') x 4], 'the same configuration';
     for (
         ['rate',   '200 redis', zone  => 'rate=9r/d algorithm=fixed_window'],
         ['window',        '200 redis', zone  => 'rate=2r/1007s algorithm=fixed_window'],
@@ -280,15 +315,22 @@ subtest 'with several limits, a cached refusal of one counts nothing in any' => 
 subtest 'cached refusals hold while Redis is unavailable, and are dropped when it returns' => sub {
     my $redis = redis();
     my $node = cached_node(redis => $redis, zone => 'rate=1r/d', workers => 2);
-    is_deeply [map { decision($node, '/') } 1 .. 3], ['200 redis', '429 redis', '429 cache'];
-    $node->wait_for_log(qr/is up/, 2);    # both workers
-    $redis->stop('KILL');
-    $node->wait_for_log(qr/is away/, 2);
-    is decision($node, '/'), '429 cache', 'a cached key' for 1 .. 5;
+    my $cycles = 0;
+    my @held = within_five_seconds(sub {
+        my ($try, $begin) = @_;
+        $redis->start if $cycles;
+        $node->wait_for_log(qr/is up/, 2 * ++$cycles);    # both workers
+        $begin->();
+        my @before = map { decision($node, "/?k=held$try") } 1 .. 3;
+        $redis->stop('KILL');
+        $node->wait_for_log(qr/is away/, 2 * $cycles);
+        return (@before, map { decision($node, "/?k=held$try") } 1 .. 5);
+    });
+    is_deeply \@held, ['200 redis', '429 redis', ('429 cache') x 6], 'a cached key';
     is $node->get('/?k=other')->header('X-Status'), 'FAILED_OPEN', 'another key';
     $redis->start;
-    $node->wait_for_log(qr/is up/, 4);
-    is_deeply [map { decision($node, '/') } 1 .. 3], ['200 redis', '429 redis', '429 cache'],
+    $node->wait_for_log(qr/is up/, 2 + 2 * $cycles);
+    is_deeply [map { decision($node, "/?k=held$_") } (1) x 3], ['200 redis', '429 redis', '429 cache'],
         'the restarted Redis, which has no data, decides';
 };
 
@@ -296,21 +338,29 @@ subtest 'on a ring, a server\'s return drops its own cached refusals only' => su
     my @servers = map { redis() } 1 .. 2;
     my $node = cached_node(redis => $servers[0], zone => 'rate=1r/d',
         block => 'server ' . $servers[1]->addr . ';');
-    my %server_of;
-    for my $key (1 .. 20) {
-        decision($node, "/?k=$key") for 1 .. 2;
-        $server_of{$key} = $servers[0]->cmd('EXISTS', "rl:test:{k$key}") ? 0 : 1;
-        is decision($node, "/?k=$key"), '429 cache';
-    }
-    my @keys = map { my $i = $_; (grep { $server_of{$_} == $i } 1 .. 20)[0] } 0, 1;
-    $_->stop('KILL') for @servers;
-    $node->wait_for_log(qr/is away/, 2);
-    for my $i (0, 1) {
-        is decision($node, "/?k=$keys[$i]"), '429 cache', 'cached while its server is unavailable';
-        $servers[$i]->start;
-        $node->wait_for_log(qr/at \Q@{[ $servers[$i]->addr ]}\E is up/, 2);
-        is decision($node, "/?k=$keys[$i]"), '200 redis', 'Redis decides when its server is up again';
-    }
+    my @seen = within_five_seconds(sub {
+        my ($try, $begin) = @_;
+        my %key_on;
+        for my $key (map { "$try-$_" } 1 .. 20) {
+            decision($node, "/?k=$key");
+            $key_on{ $servers[0]->cmd('EXISTS', "rl:test:{k$key}") ? 0 : 1 } = $key;
+        }
+        my @paths = map { "/?k=$key_on{$_}" } 0, 1;
+        $begin->();
+        my @seen = map { decision($node, $_) } (@paths) x 2;
+        $_->stop('KILL') for @servers;
+        $node->wait_for_log(qr/is away/, 2 * $try);
+        for my $i (0, 1) {
+            push @seen, decision($node, $paths[$i]);
+            $servers[$i]->start;
+            $node->wait_for_log(qr/at \Q@{[ $servers[$i]->addr ]}\E is up/, 1 + $try);
+            push @seen, decision($node, $paths[$i]);
+        }
+        return @seen;
+    });
+    is_deeply [@seen[0 .. 3]], [('429 redis') x 2, ('429 cache') x 2];
+    is_deeply [@seen[4, 6]], [('429 cache') x 2], 'cached while its server is unavailable';
+    is_deeply [@seen[5, 7]], [('200 redis') x 2], 'Redis decides when its server is up again';
 };
 
 subtest 'a key whose request was refunded is not refused for long' => sub {
@@ -333,7 +383,8 @@ subtest 'a key whose request was refunded is not refused for long' => sub {
     http_send($socket, "/two?k=$here&b=$there", close => 1);
     wait_until('the request is counted', sub { $servers[0]->cmd('EXISTS', "rl:test:{k$here}") });
     is decision($_, "/?k=$here"), '429 redis' for $node, $elsewhere;
-    is decision($_, "/?k=$here"), '429 cache', 'the refusal is cached' for $node, $elsewhere;
+    # For a second at most.
+    ok wait_until('a memory', sub { decision($_, "/?k=$here") eq '429 cache' }), 'the refusal is cached' for $node, $elsewhere;
     my $watch = stopwatch();
     $servers[1]->resume;
     is http_read($socket)->status, 429, 'the other limit refuses';

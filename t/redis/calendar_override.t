@@ -57,7 +57,7 @@ subtest 'a block of the own quota does not hold under a raised one, and holds ag
     has_override($node, 'rate');
     is passed($node, '/', 4), 3, 'of five, two were used';
     is_blocked($node, '/', 'the raised quota blocks, too');
-    is scalar(@{ blocks($node) }), 2, 'beside the first block';
+    ok eval { wait_until('it', sub { @{ blocks($node) } == 2 }); 1 }, 'beside the first block';
     is take_back($node, 'k'), 204;
     has_override($node, undef);
     is_blocked($node, '/', 'the first block holds again');

@@ -13,7 +13,7 @@ sub checker {
     my $redis = redis();
     my $node = nginx(
         %options,
-        http => "ratelimit_redis main { server @{[ $redis->addr ]}; @{[ $options{block} // '' ]} } ratelimit_zone \$key zone=test @{[ $options{zone} // $zone ]};"
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } ratelimit_zone \$key zone=test @{[ $options{zone} // $zone ]};"
             . 'map "$http_x_forwarded_for$arg_k" $key { default "$http_x_forwarded_for$arg_k"; }' . ($options{http} // ''),
         server => 'location /check/ { ratelimit_check; ratelimit zone=test; }'
             . 'location /peek/ { ratelimit_check peek; ratelimit zone=test cost=2$arg_none; }' . ($options{server} // ''),
@@ -153,10 +153,10 @@ subtest 'while Redis is away the fail mode decides, of the subrequest, too' => s
 };
 
 subtest 'clients that leave while a subrequest waits for its check disturb no other request' => sub {
-    my $node = checker(zone => 'rate=100000r/d algorithm=fixed_window', block => 'timeout 5s;', server => $asks);
-    my ($worker) = $node->workers;
+    my $node = checker(zone => 'rate=100000r/d algorithm=fixed_window', server => $asks);
     my @as = (headers => ['X-Forwarded-For', 'a']);
     is $node->get('/check/', @as)->header('X-RateLimit-Remaining'), 99_999;
+    my ($worker) = $node->workers;
     $node->{redis}->cmd('CLIENT', 'PAUSE', 300, 'ALL');
     my @sockets = map { my $socket = http_connect($node->port); http_send($socket, '/api/', @as); $socket } 1 .. 60;
     close $_ for @sockets[0 .. 29];
@@ -167,7 +167,8 @@ subtest 'clients that leave while a subrequest waits for its check disturb no ot
 };
 
 subtest 'streams of one HTTP/2 connection: each is limited, also if others are reset' => sub {
-    my $node = checker(zone => 'rate=20r/d algorithm=fixed_window', listen => 'http2', block => 'timeout 5s;', server => $asks);
+    my $node = checker(zone => 'rate=20r/d algorithm=fixed_window', listen => 'http2', server => $asks);
+    $node->wait_for_workers($node->pid);
     my ($worker) = $node->workers;
     $node->{redis}->cmd('CLIENT', 'PAUSE', 200, 'ALL');
     my $socket = http2_send($node->port, [('/api/?k=left') x 10]);
