@@ -25,7 +25,7 @@ sub following_node {
     return nginx(
         %options,
         http => <<"END" . ($options{http} // ''),
-    ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 2s; connect_timeout 5s; }
+    ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 5s; connect_timeout 5s; }
     ratelimit_zone k\$arg_k zone=test rate=1000r/h cache=off;
     ratelimit_zone k\$arg_k zone=held concurrency=1 hold=1h;
     log_format status '\$ratelimit_status';

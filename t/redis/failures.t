@@ -48,7 +48,8 @@ sub failing_node {
 }
 
 # Sends requests on twenty connections, one after another on each, and calls the code of `do` at its
-# times (seconds from the start). Returns [time of the response, status, whether Redis was too slow for
+# times (seconds from the start). What is called late, or returns late, adds to $seconds; and two rounds of answers come in
+# the last third of the time after it. Returns [time of the response, status, whether Redis was too slow for
 # a PING then] for each.
 sub observe {
     my ($node, $seconds, %do) = @_;
@@ -62,16 +63,23 @@ sub observe {
         syswrite $socket, "GET $path HTTP/1.1\r\nHost: localhost\r\n\r\n";
     };
     my @due = sort { $a <=> $b } keys %do;
+    my ($late, $end) = (0, 0);
+    my $rest = $seconds - $due[-1];
     $send->($_) for $select->handles;
     while ($select->count) {
-        (delete $do{ shift @due })->() while @due && time - $began >= $due[0];
+        while (@due && time - $began - $late >= $due[0]) {
+            my $at = shift @due;
+            (delete $do{$at})->();
+            $late = time - $began - $at;
+        }
         $ping->();
         for my $socket ($select->can_read(0.005)) {
             sysread $socket, $text{$socket}, 4096, length $text{$socket} or die "closed\n";
             my ($head, $length) = $text{$socket} =~ /^(.*?Content-Length: (\d+).*?\r\n\r\n)/s or next;
             next if length $text{$socket} < length($head) + $length;
             push @seen, [time, $head =~ /^X-Status: (\w+)/m];
-            if (time - $began < $seconds) { $send->($socket) }
+            $end++ if !@due && time - $began - $late > $seconds - $rest / 3;
+            if (time - $began - $late < $seconds || $end < 40) { $send->($socket) }
             else                          { $select->remove($socket) }
         }
         sleep 0.005;    # some thousand requests a second are enough, and leave the machine to others
@@ -107,7 +115,7 @@ subtest 'while Redis stalls the fail mode decides no longer than the stall' => s
 subtest 'a Redis that always replies after the timeout is reported once' => sub {
     my $redis = redis();
     my $proxy = proxy(to => $redis->addr);
-    my $node = failing_node($proxy, workers => 1);
+    my $node = failing_node($proxy, workers => 1, block => 'breaker open=10s;');
     my $status = sub { return $node->get('/one/')->header('X-Status') };
     my $reports = sub { return $node->count_log(qr/\Q@{[ $proxy->addr ]}\E answered: too late, the fail mode decides$/) };
     $proxy->delay(0.3);
@@ -123,6 +131,7 @@ subtest 'a worker that was stopped itself fails no request' => sub {
     for my $mutex ('on', 'off') {
         my $redis = redis();
         my $node = failing_node($redis, block => 'timeout 400ms; connect_timeout 1s;', events => "accept_mutex $mutex;");
+        $node->wait_for_workers($node->pid);
         my @workers = $node->workers;
         my @do = map { ($_ => sub { kill STOP => @workers }, $_ + 0.6 => sub { kill CONT => @workers }) } 0.2, 1.1, 2;
         my @seen = observe($node, 3.2, @do);
@@ -158,9 +167,18 @@ subtest 'a connection on which one reply was lost is replaced' => sub {
     my $proxy = proxy(to => $redis->addr);
     my $node = failing_node($proxy, workers => 1);
     my $status = sub { return $node->get('/one/')->header('X-Status') };
-    $proxy->swallow;
-    is $status->(), 'FAILED_OPEN', 'it had no reply in time';
-    my @later = map { $status->() } 1 .. 20;
+    my @later;
+    for (1 .. 5) {    # again, if the machine was too busy for the short timeout
+        wait_until('Redis decides', sub { $status->() eq 'PASSED' });
+        my ($ping, $was_slow) = pinger($redis, 0.1);
+        $proxy->swallow;
+        is $status->(), 'FAILED_OPEN', 'it had no reply in time';
+        my @at;
+        @later = map { $ping->(); push @at, time; $status->() } 1 .. 20;
+        sleep 0.02;
+        $ping->();
+        last if !grep { $was_slow->($_) } @at;
+    }
     cmp_ok scalar(grep { $_ ne 'PASSED' } @later), '<=', 3, "then: @later";
     is_deeply [@later[10 .. 19]], [('PASSED') x 10], 'Redis decides';
     is $node->count_log(qr/is away/), 0;

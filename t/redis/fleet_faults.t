@@ -23,8 +23,9 @@ sub repeat {
 
 # A fleet in one Redis, with a patient master process; counts in another.
 sub two_redis {
-    my ($fleet, $counts) = @_;
-    return 'ratelimit_redis main { server ' . $fleet->addr . '; connect_timeout 1s; timeout 1s; } ratelimit_fleet redis=main;'
+    my ($fleet, $counts, $times) = @_;
+    $times //= 'connect_timeout 5s; timeout 5s;';
+    return 'ratelimit_redis main { server ' . $fleet->addr . "; $times } ratelimit_fleet redis=main;"
         . 'ratelimit_redis counts { server ' . $counts->addr . '; } ratelimit_zone k$arg_k zone=test rate=99r/d redis=counts;';
 }
 my $locations = 'location / { ratelimit zone=test; } location = /slow { limit_rate 1; try_files /index.html =404; }';
@@ -62,7 +63,8 @@ subtest 'hostile and broken values in the fleet\'s keys harm no node' => sub {
     my $before = $redis->calls('evalsha');
     my $began = time;
     wait_until('three seconds', sub { time - $began > 3 });
-    cmp_ok $redis->calls('evalsha') - $before, '<=', 10, 'a call a second from each node';
+    my $calls = $redis->calls('evalsha') - $before;
+    cmp_ok $calls, '<=', 2 * (time - $began + 2), 'a call a second from each node';
     for my $node ($first, $second) {
         is $node->count_log(qr/malformed|is away/), 0, 'no connection was lost';
         is metric($node, 'ratelimit_fleet_up'), 1;
@@ -74,6 +76,7 @@ subtest 'a key of the fleet with a wrong type is reported, harms no decision, an
     my $node = member(redis => $redis, zone => 'rate=2r/d');
     override($node, 'ka', { block => \1 });
     wait_until('the block', sub { $node->status('/?k=a') == 429 });
+    my $began = time;
     for my $key (qw(alive changes)) {
         $redis->cmd('RENAME', "rl:{fleet}:$key", 'saved');
         $redis->cmd('SET', "rl:{fleet}:$key", 'text');
@@ -90,7 +93,7 @@ subtest 'a key of the fleet with a wrong type is reported, harms no decision, an
         in_force($node, 'kb', 5);
         is $node->status('/?k=a'), 429;
     }
-    cmp_ok $node->count_log(qr/WRONGTYPE/), '<=', 2, 'not one line a second';
+    cmp_ok $node->count_log(qr/WRONGTYPE/), '<=', 2 + (time - $began) / 10, 'not one line a second';
 };
 
 subtest 'after a reload to another Redis, workers of the earlier one change nothing' => sub {
@@ -130,13 +133,15 @@ subtest 'after a reload to another Redis, workers of the earlier one change noth
 subtest 'a reload to a Redis that is away keeps what is known until that Redis answers' => sub {
     my ($first, $second) = map { redis() } 1 .. 2;
     change($first, 'set', "ktest\0ka", $blocked);
+    my $short = 'connect_timeout 1s; timeout 1s;';
     my $node = nginx(http => two_redis($first, $first), workers => 2, server => $locations);
     is $node->status('/?k=a'), 429;
     $second->pause;
-    $node->configure(http => two_redis($second, $first));
+    $node->configure(http => two_redis($second, $first, $short));
+    my $unread = $second->unread;
     kill HUP => $node->pid;
     my $watch = stopwatch();
-    wait_until('the master process waits', sub { $watch->elapsed > 0.5 });
+    wait_until('the master process waits', sub { $second->unread > $unread });
     change($first, 'set', "ktest\0kb", $blocked);
     $node->wait_for_log(qr/the overrides follow when redis "main" answers/);
     $watch->within(4, 'the master process waits for two seconds');

@@ -124,6 +124,7 @@ subtest 'another worker takes over from one that is killed or hangs' => sub {
     my $redis = redis();
     my ($node, $other) = map { member(redis => $redis, zone => 'rate=100r/d', workers => 2,
         expected => qr/exited on signal 9/) } 1 .. 2;
+    $node->wait_for_workers($node->pid);
     my $quota = 1;
     # One of the two workers is the one that talks to Redis.
     for my $victim ($node->workers) {

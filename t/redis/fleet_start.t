@@ -8,6 +8,9 @@ use Ratelimit::Build qw(top);
 
 my $blocked = '{"block":true';
 
+# For what does not depend on them: the machine may be busy.
+my $times = 'timeout 5s; connect_timeout 5s;';
+
 # A node without Ratelimit::Test's defaults: $block is what its ratelimit_redis has.
 sub plain_member {
     my ($block, %options) = @_;
@@ -22,7 +25,7 @@ subtest 'the initial load uses TLS and passwords, and is over before the first d
     my $redis = redis(tls => $certificates->redis_lines('good', 'ours') . "tls-auth-clients no\n");
     change($redis, 'set', "ktest\0ka", $blocked);
     my $trusted = 'tls on; tls_trusted_certificate ' . $certificates->folder . '/ours.pem;';
-    my $server = 'server ' . $redis->public_addr . ';';
+    my $server = 'server ' . $redis->public_addr . "; $times";
     my $node = plain_member("$server $trusted");
     is $node->status('/?k=a'), 429, 'over TLS';
     is $node->count_log(qr/the overrides follow/), 0;
@@ -37,16 +40,17 @@ subtest 'the rights of doc/operations.md are enough for a fleet, and no more is 
         =~ /^ACL SETUSER ratelimit (?:on >password )?((?:~rl:\* )?\+(?:evalsha|zadd).*)$/mg;
     cmp_ok scalar(grep { /^\+/ } @rights), '>', 20, 'the rights are found';
     $redis->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', @rights);
-    my $node = plain_member('server ' . $redis->addr . '; username limiter; password secret;');
-    override($node, 'ka', { block => \1, for => '2s' });
+    my $node = plain_member('server ' . $redis->addr . "; $times username limiter; password secret;");
+    override($node, 'ka', { block => \1 });
     wait_until('the block', sub { $node->status('/?k=a') == 429 });
     is scalar(@{ overrides($node)->{overrides} }), 1;
+    override($node, 'ka', { block => \1, for => '2s' });
     wait_until('its end', sub { $redis->cmd('ZCOUNT', 'rl:{fleet}:changes', 0, 'inf') == 0 });
     override($node, 'kb', { block => \1 });
     is take_back($node, 'kb'), 204;
     is $node->status('/ops/zones/test/keys/kb', method => 'DELETE'), 200;
     is $node->count_log(qr/NOPERM/), 0;
-    my $away = plain_member('server ' . $redis->addr . '; username limiter; password wrong;');
+    my $away = plain_member('server ' . $redis->addr . "; $times username limiter; password wrong;");
     $away->wait_for_log(qr/the overrides follow when redis "main" answers \(\S+: .*WRONGPASS/);
 };
 
@@ -55,7 +59,7 @@ for (['without a master', single => 1], ['as a daemon', daemon => 1]) {
     subtest "a node that runs $name" => sub {
         my $redis = redis();
         change($redis, 'set', "ktest\0ka", $blocked);
-        my $node = plain_member('server ' . $redis->addr . ';', @options);
+        my $node = plain_member('server ' . $redis->addr . "; $times", @options);
         is $node->status('/?k=a'), 429, 'the first decision';
         override($node, 'kb', { block => \1 });
         wait_until('another', sub { $node->status('/?k=b') == 429 });
@@ -73,7 +77,7 @@ subtest 'reloads that add a fleet, change its prefix or its size, or remove it' 
     change($redis, 'set', "ktest\0kb", $blocked, 'other:');
     my $http = sub {
         my ($block, $fleet) = @_;
-        return "ratelimit_redis main { server @{[ $redis->addr ]}; $block } $fleet ratelimit_zone k\$arg_k zone=test rate=99r/d;";
+        return "ratelimit_redis main { server @{[ $redis->addr ]}; $times $block } $fleet ratelimit_zone k\$arg_k zone=test rate=99r/d;";
     };
     my $node = plain_member('', http => $http->('', ''));
     is $node->status('/?k=a'), 200, 'no fleet';
@@ -121,7 +125,7 @@ subtest 'overrides of a later version: unknown members are passed over, unknown 
 
 subtest 'over a slow line a node reads all overrides, and hears of changes' => sub {
     my $redis = redis();
-    my $near = plain_member('server ' . $redis->addr . ';');
+    my $near = plain_member('server ' . $redis->addr . "; $times");
     my $reason = 'x' x 200;
     change($redis, 'set', "ktest\0k$_", qq({"rate":"${_}r/h","by":"edge-1 127.0.0.1","reason":"$reason")) for 1 .. 3000;
     my $proxy = proxy(to => $redis->addr);
