@@ -10,7 +10,7 @@ my %servers = (
     ring    => join(' ', map { 'server ' . $_->addr . ';' } @{$ring}),
     cluster => 'topology cluster; ' . join(' ', map { "server $_;" } $cluster->addrs),
 );
-my $times = 'connect_timeout 300ms; timeout 300ms;';
+my $times = 'connect_timeout 2s; timeout 2s;';    # a block begins after both, so many keys are refused before the first is waited for
 my $block = 2 * 86_400;    # longer than any algorithm refuses with a rate per day
 
 # A node with limits by two keys, which may be on two servers; %options: parameters of the zones.
@@ -44,24 +44,42 @@ sub is_blocked {
     return is eval { wait_until('a block', sub { ($retry = retry_of($node, $path)) > $block - 300 }); 1 }, 1, "$what ($retry)";
 }
 
-# Longer than it takes until a block begins.
-sub pause { select undef, undef, undef, 1; return }
+# Returns when a block of any key that was refused before would have begun: when other keys, most of which are on two
+# servers, are blocked because of later requests. $quota: that of the second limit.
+sub wait_for_other_blocks {
+    my ($node, $prefix, $quota) = @_;
+    my @keys = map { "$prefix-other$_" } 1 .. 8;
+    for my $key (@keys) {
+        $node->status("/both?a=$key-$_&b=$key") for 0 .. $quota;
+    }
+    is_blocked($node, "/both?a=$_-$quota&b=$_", 'another key is blocked') for @keys;
+    return;
+}
 
 for my $topology ('ring', 'cluster', 'several') {
-    for my $zone (map { "algorithm=$_" } 'fixed_window', 'gcra burst=8', 'sliding_window_log') {
+    # The blocks of all algorithms begin meanwhile.
+    my @refused = map {
+        my $zone  = "algorithm=$_";
+        my @nodes = map {
+            blocking_node($topology, first => "rate=9r/d $zone block=1h", second => "rate=2r/d $zone block=2d")
+        } 1 .. 2;
+        my $prefix = ($zone =~ tr/a-z//cdr) . $topology;
+        my %passed;
+        for my $key (map { "$prefix$_" } 1 .. 4) {
+            # The first key is another, so that the second limit refuses.
+            $passed{$key} = 0;
+            ++$passed{$key} while $passed{$key} < 20 && $nodes[0]->status("/both?a=$key-$passed{$key}&b=x$key") == 200;
+        }
+        { zone => $zone, nodes => \@nodes, passed => \%passed }
+    } 'fixed_window', 'gcra burst=8', 'sliding_window_log';
+    for (@refused) {
+        my ($zone, $passed, @nodes) = ($_->{zone}, $_->{passed}, @{ $_->{nodes} });
         subtest "only the refusing limit's key is blocked, on every node: $topology, $zone" => sub {
-            my @nodes = map {
-                blocking_node($topology, first => "rate=9r/d $zone block=1h", second => "rate=2r/d $zone block=2d")
-            } 1 .. 2;
             my $node = $nodes[0];
-            my $prefix = ($zone =~ tr/a-z//cdr) . $topology;
             my $fits = $zone =~ /gcra/ ? 9 : 2;
-            for my $key (map { "$prefix$_" } 1 .. 4) {
+            for my $key (sort keys %{$passed}) {
                 my $query = "?a=$key&b=x$key";
-                # The first key is another, so that the second limit refuses.
-                my $passed = 0;
-                ++$passed while $passed < 20 && $node->status("/both?a=$key-$passed&b=x$key") == 200;
-                is $passed, $fits, "key $key: the second limit";
+                is $passed->{$key}, $fits, "key $key: the second limit";
                 is_blocked($_, "/both$query", 'refused for two days') for @nodes;
                 is eval { wait_until('refunds', sub { left($node, "/first?a=$key") == 9 }); 1 }, 1, 'the first limit is not blocked, nor counted';
                 is $node->status("/both?a=$key&b=y$key"), 200, 'with another second key';
@@ -80,9 +98,11 @@ for my $topology ('ring', 'cluster', 'several') {
             push @statuses, burst([map { $_->port } @nodes], "/both?a=attacker$key&b=victim$key", 40, 40);
             is scalar(grep { $_ != 429 } @statuses), 0, 'all are refused';
         }
-        pause();
+        wait_for_other_blocks($nodes[0], $topology, 10);
         for my $key (@keys) {
-            is left($_, "/peek?b=victim$key"), 10, 'the victim is free' for @nodes;
+            for my $node (@nodes) {
+                is eval { wait_until('refunds', sub { left($node, "/peek?b=victim$key") == 10 }); 1 }, 1, 'the victim is free';
+            }
             is $nodes[0]->status("/second?b=victim$key"), 200;
         }
         is $nodes[0]->status('/second?b=victim' . $keys[0]), 200 for 1 .. 9;
@@ -90,26 +110,28 @@ for my $topology ('ring', 'cluster', 'several') {
     };
 
     subtest "a burst of one client over HTTP/2 blocks no key of others: $topology" => sub {
-        my $node = blocking_node($topology, first => 'rate=20r/d', second => 'rate=30r/d block=2d', listen => 'http2');
+        my @zones = (first => 'rate=20r/d', second => 'rate=30r/d block=2d');
+        my $node = blocking_node($topology, @zones, listen => 'http2');
         my @keys = map { "h2$topology$_" } 1 .. 4;
         for my $key (@keys) {
             my @statuses = map { $_->status } http2($node->port, [("/both?a=client$key&b=$key") x 60]);
             cmp_ok scalar(grep { $_ == 200 } @statuses), '<=', 20;
         }
-        pause();
+        wait_for_other_blocks(blocking_node($topology, @zones), "h2$topology", 30);
         for my $key (@keys) {
-            my ($peek) = http2($node->port, ["/peek?b=$key"]);
-            cmp_ok $peek->header('X-RateLimit-Remaining'), '>=', 10, 'ten requests are left';
+            my $left = sub { (http2($node->port, ["/peek?b=$key"]))[0]->header('X-RateLimit-Remaining') };
+            is eval { wait_until('refunds', sub { $left->() >= 10 }); 1 }, 1, 'ten requests are left';
         }
     };
 
     subtest "keys that begin with a brace, as the bytes of 125.0.0.1 do: $topology" => sub {
         my $node = blocking_node($topology, first => 'rate=9r/d', second => 'rate=2r/d block=2d');
         $_->cmd('FLUSHALL') for @{$ring};    # the same keys were blocked in the topology before
-        for my $key ("}$topology", "}}$topology}", '}', '}}') {
+        my @keys = ("}$topology", "}}$topology}", '}', '}}');
+        for my $key (@keys) {
             is join(' ', map { $node->status("/both?a=$key&b=$key") } 1 .. 4), '200 200 429 429', $key;
-            is_blocked($node, "/both?a=$key&b=$key", 'blocked');
         }
+        is_blocked($node, "/both?a=$_&b=$_", 'blocked') for @keys;
     };
 }
 
@@ -118,6 +140,9 @@ subtest 'a location with charge= blocks too' => sub {
     for my $key (1 .. 4) {
         is $node->status("/charged?a=c$key&b=c$key&charge=2"), 200;
         wait_until('the charge', sub { left($node, "/peek?b=c$key") == 0 });
+        is $node->status("/charged?a=c$key&b=c$key&charge=0"), 429;
+    }
+    for my $key (1 .. 4) {
         is_blocked($node, "/charged?a=c$key&b=c$key&charge=0", 'blocked');
         is_blocked($node, "/second?b=c$key", 'blocked');
     }

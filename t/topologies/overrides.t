@@ -7,7 +7,7 @@ use JSON::PP qw(decode_json);
 sub fleet_of {
     my ($block) = @_;
     return map {
-        nginx(http => "ratelimit_redis main { $block timeout 1s; connect_timeout 1s; }"
+        nginx(http => "ratelimit_redis main { $block timeout 5s; connect_timeout 5s; }"
                 . 'ratelimit_fleet; ratelimit_zone $arg_k zone=test rate=100r/d;',
             server => 'location /ops/ { ratelimit_api write=on; } location / { ratelimit zone=test; }', workers => 2)
     } 1 .. 2;

@@ -82,7 +82,7 @@ subtest 'after a failover under load the new master decides' => sub {
 
 subtest 'a sentinel that hangs does not delay the switch to a new master' => sub {
     my @before = $group->listeners;
-    my $node = node_of(seeds($group->addrs), more => 'connect_timeout 1s; timeout 500ms;');
+    my $node = node_of(seeds($group->addrs), more => 'connect_timeout 2s; timeout 2s;');
     is $node->status('/?k=hang'), 200;
     my @now = $group->listeners;
     my ($heard, @others) = ($group->sentinels)[grep { $now[$_] > $before[$_] } 0 .. $#now];

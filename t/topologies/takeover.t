@@ -50,7 +50,7 @@ my $cluster = cluster();
 subtest 'a master that hangs while no request comes is noticed before it is replaced' => sub {
     my $servers = join ' ', map { "server $_;" } $cluster->addrs;
     my $node    = nginx(
-        http => "ratelimit_redis main { topology cluster; $servers }"
+        http => "ratelimit_redis main { topology cluster; $servers timeout 1s; connect_timeout 1s; }"
             . 'ratelimit_zone k$arg_k zone=test rate=1000000r/d;',
         server => 'add_header X-Status $ratelimit_status always; location / { ratelimit zone=test; '
             . 'try_files /index.html =404; }',
