@@ -100,6 +100,7 @@ subtest 'one server of a ring is away: its keys have n units, the others go on' 
     my @ring = map { redis() } 1 .. 2;
     my $node = ahead_node(join(' ', map { 'server ' . $_->addr . ';' } @ring) . 'timeout 2s; connect_timeout 2s;', $path[0]);
     passed($node, "/single?a=$_", 1) for 1 .. 20;
+    is_left($node, 'one', $_, 19) for 1 .. 20;    # the answers to all of them have come
     my ($here) = grep { $ring[0]->cmd('EXISTS', "rl:one:{$_}") } 1 .. 20;
     my ($away) = grep { $ring[1]->cmd('EXISTS', "rl:one:{$_}") } 1 .. 20;
     $ring[1]->stop;
