@@ -105,7 +105,7 @@ subtest 'every algorithm says whether anything is counted' => sub {
 
 subtest 'an override whose zone has a Redis that is away is set, and it is not known what is counted' => sub {
     my ($near, $far) = (redis(), redis());
-    my $node = nginx(http => "ratelimit_redis far { server @{[ $far->addr ]}; timeout 200ms; } ratelimit_redis near { server @{[ $near->addr ]}; }"
+    my $node = nginx(http => "ratelimit_redis far { server @{[ $far->addr ]}; timeout 200ms; } ratelimit_redis near { server @{[ $near->addr ]}; timeout 5s; connect_timeout 5s; }"
             . 'ratelimit_fleet redis=near; ratelimit_zone $arg_k zone=test rate=2r/d redis=far;',
         server => 'location / { ratelimit zone=test; } location /ops/ { ratelimit_api write=on; }');
     $far->stop('KILL');
@@ -183,7 +183,7 @@ subtest 'a list counts a hundred keys, and the rest is not known' => sub {
 
 subtest 'a list whose zone has a Redis that is away does not know what is counted' => sub {
     my ($near, $far) = (redis(), redis());
-    my $node = nginx(http => "ratelimit_redis far { server @{[ $far->addr ]}; timeout 200ms; } ratelimit_redis near { server @{[ $near->addr ]}; }"
+    my $node = nginx(http => "ratelimit_redis far { server @{[ $far->addr ]}; timeout 200ms; } ratelimit_redis near { server @{[ $near->addr ]}; timeout 5s; connect_timeout 5s; }"
             . 'ratelimit_fleet redis=near; ratelimit_zone $arg_k zone=test rate=2r/d redis=far; ratelimit_zone $arg_k zone=near rate=2r/d redis=near;',
         server => 'location / { ratelimit zone=test; } location /near/ { ratelimit zone=near; } location /ops/ { ratelimit_api write=on; }');
     $node->status("/ops/zones/$_/keys/a/override", method => 'PUT', body => '{"block":true}') for qw(test near);
@@ -209,7 +209,12 @@ subtest 'an override is set as it is read' => sub {
     my $until = $now + 600.25;
     is decode_json($put->({ block => JSON::PP::true, until => $until })->body)->{override}{until}, $until, 'an end';
     is $put->(qq({"block":true,"until":$until,"for":null,"reason":null,"burst":null,"rate":null}))->status, 200, 'null is as if missing';
-    is decode_json($put->({ block => JSON::PP::true, until => $now + 1.5 })->body)->{override}{block}, JSON::PP::true;
+    my $soon;
+    wait_until('an end that is near', sub {
+        $soon = $put->({ block => JSON::PP::true, until => $node->{redis}->cmd('TIME')->[0] + 1.5 });
+        return $soon->status == 200;
+    });
+    is decode_json($soon->body)->{override}{block}, JSON::PP::true;
     wait_until('its end', sub { !defined decode_json($node->get($path)->body)->{override} });
     for (['"until":1', qr/a time that is to come/], ['"until":' . ($now + 367 * 86_400), qr/at most 366 days/], ['"until":"tomorrow"', qr/invalid "until"/],
         ['"until":1e300', qr/invalid "until"/], ['"until":9007199254740992', qr/invalid "until"/], ["\"until\":$until,\"for\":\"1h\"", qr/one of for and until/],

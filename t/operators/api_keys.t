@@ -4,6 +4,7 @@
 use Ratelimit::Http2 qw(http2_send http2_reset);
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
+use Time::HiRes qw(time);
 
 my $api = 'location /ops/ { ratelimit_api write=on; } location /seen/ { ratelimit_api; }';
 my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets
@@ -34,10 +35,11 @@ subtest 'the API shows what the next request of a key would get, and counts noth
         $node->status('/?k=a') for 1 .. 2;
         is key_of($node, 'ka')->{remaining}, 1, 'the two requests are counted' for 1 .. 3;
         is $node->status('/?k=a'), 200;
+        my $asked = time;
         my $full = key_of($node, 'ka');
         is_deeply [@{$full}{qw(remaining)}], [0];
         my $retry = $node->get('/?k=a')->header('Retry-After');
-        cmp_ok abs($full->{retry_after} - $retry), '<=', 2, 'retry_after is that of a refused request';
+        cmp_ok abs($full->{retry_after} - $retry), '<=', 2 + time - $asked, 'retry_after is that of a refused request';
         cmp_ok $full->{reset}, '>=', $full->{retry_after};
     }
 };
@@ -296,14 +298,21 @@ subtest 'when Redis is unavailable the API says so, and forgets nothing' => sub 
             . 'ratelimit_zone k$arg_k zone=test rate=1r/d;',
         server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
     $node->{redis} = $redis;
-    $node->status('/?k=a') for 1 .. 2;
-    $node->{redis}->pause;
-    for my $method (qw(GET DELETE)) {
-        my $answer = $node->get('/ops/zones/test/keys/ka', method => $method);
-        is $answer->status, 503, $method;
-        like decode_json($answer->body)->{error}, qr/Redis does not answer/;
+    # A refusal is cached for five seconds, of which the API waits for two. It is tried again if the machine takes the rest.
+    my ($refused, $stays);
+    for (1 .. 5) {
+        $node->{redis}->resume;
+        wait_until('a refusal', sub { $refused = time; $node->status('/?k=a') == 429 });
+        $node->{redis}->pause;
+        for my $method (qw(GET DELETE)) {
+            my $answer = $node->get('/ops/zones/test/keys/ka', method => $method);
+            is $answer->status, 503, $method;
+            like decode_json($answer->body)->{error}, qr/Redis does not answer/;
+        }
+        $stays = $node->status('/?k=a');
+        last if time - $refused < 5;
     }
-    is $node->status('/?k=a'), 429, 'the cached refusal stays';
+    is $stays, 429, 'the cached refusal stays';
     $node->{redis}->resume;
     wait_until('the API answers', sub { $node->status('/ops/zones/test/keys/ka') == 200 });
     $node->{redis}->cmd('ACL', 'SETUSER', 'default', '-@scripting', '-del');

@@ -80,7 +80,7 @@ subtest 'workers without requests notice that Redis hangs, and that it is back' 
     wait_until('the server is up', sub { (server_of($node) // {})->{workers_up} });
     my $redis = $node->{redis};
     $node->configure(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms;"
-            . ' timeout 500ms; connect_timeout 5s; } ratelimit_zone k$arg_k zone=test rate=1000r/d;');
+            . ' timeout 2s; connect_timeout 5s; } ratelimit_zone k$arg_k zone=test rate=1000r/d;');
     $node->reload(gone => 1);
     my $up = sub { my $server = server_of($node); return $server && $server->{workers_up} };
     wait_until('both workers are connected', sub { $up->() == 2 });
@@ -143,7 +143,7 @@ subtest 'sentinels and clusters without a running server are not up' => sub {
 subtest 'a server that hung is shown as up again without a request' => sub {
     my $redis = redis();
     my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms;"
-            . ' timeout 500ms; connect_timeout 5s; }'
+            . ' timeout 2s; connect_timeout 5s; }'
             . 'ratelimit_zone k$arg_k zone=test rate=1000r/d;',
         server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
     $node->status('/');
