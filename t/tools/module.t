@@ -101,7 +101,7 @@ subtest 'it needs libc and OpenSSL, and exports what nginx looks up' => sub {
 subtest 'nginx loads it and limits with it, alone and with Redis' => sub {
     my $redis = redis();
     my $node  = nginx(module => $file, http => <<"END", server => <<'END2');
-    ratelimit_redis main { server 127.0.0.1:@{[ $redis->port ]}; }
+    ratelimit_redis main { server 127.0.0.1:@{[ $redis->port ]}; timeout 5s; connect_timeout 5s; }
     ratelimit_zone \$uri zone=all rate=2r/d redis=main;
 END
     location / { ratelimit zone=all; try_files /index.html =404; }
@@ -115,7 +115,7 @@ subtest 'it serves what came whole over HTTP/2 after its client has left, though
     my ($http2, $backend) = map { free_port() } 1 .. 2;
     my $node  = nginx(module => $file, level => 'debug', http => <<"END", server => <<"END2");
     log_format ended '\$uri \$status';
-    ratelimit_redis main { server 127.0.0.1:@{[ $redis->port ]}; timeout 9s; }
+    ratelimit_redis main { server 127.0.0.1:@{[ $redis->port ]}; timeout 9s; connect_timeout 9s; }
     ratelimit_zone all zone=all rate=1000r/d redis=main;
 END
     listen 127.0.0.1:$http2 http2;

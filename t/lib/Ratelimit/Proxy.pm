@@ -59,16 +59,18 @@ sub lose { return $_[0]->command('lose', $_[1] // 1, @_[2 .. $#_]) }
 # that to the command before its own. Once.
 sub swallow { return $_[0]->command('swallow') }
 
-# Whether lose() or sever() has closed a connection.
+# Whether lose() or sever() has closed a connection, or swallow() has discarded replies.
 sub lost { return !$_[0]->seen->{to_lose} }
+sub swallowed { return !$_[0]->seen->{to_swallow} }
 sub severed { return !$_[0]->seen->{to_sever} }
 
 # Counters: connections accepted (`taken`), connections open, bytes of requests and of replies,
-# how many times replies come until those to lose, and whether there is a request to sever.
+# how many times replies come until those to lose, whether there is a request to sever, and whether there are replies to
+# swallow.
 sub seen {
     my ($self) = @_;
     my %seen;
-    @seen{qw(taken open requests answers to_lose to_sever)} = split ' ', $self->command('seen');
+    @seen{qw(taken open requests answers to_lose to_sever to_swallow)} = split ' ', $self->command('seen');
     return \%seen;
 }
 
@@ -216,7 +218,7 @@ sub obey {
     my $answer = 'done';
     if ($command eq 'seen') {
         $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers to_lose)},
-            defined $self->{severs} ? 1 : 0;
+            defined $self->{severs} ? 1 : 0, $self->{swallows};
     }
     elsif ($command eq 'deafen') {
         $self->{deaf} = $value;
