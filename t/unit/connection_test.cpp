@@ -235,9 +235,9 @@ TEST_F(
                 loop_.run_until([&] { return call.ended(); });
             }
             loop_.run_for(1ms);
-            return server.connections() == 6;
+            return server.connections() >= 6;
         });
-        EXPECT_EQ(server.connections(), 6) << answer;
+        EXPECT_GE(server.connections(), 6) << answer;
         // The first connection may be taken for a good one that was lost.
         EXPECT_LE(events_.ups, 2) << answer;
         EXPECT_LE(events_.downs, 2) << answer;
@@ -253,7 +253,7 @@ TEST_F(ClientTest, a_server_that_answers_calls_again_is_reported_as_up)
     loop_.run_until([&] {
         ask("x");
         loop_.run_for(1ms);
-        return server.connections() == 9;
+        return server.connections() >= 9;
     });
     EXPECT_EQ(events_.downs, 2);
     closes = false;

@@ -134,9 +134,16 @@ TEST_F(FleetTest, a_session_follows_redis_and_hands_over_when_it_leaves)
     EXPECT_EQ(node_.memory().shared().leader.load(), ngx_pid);
     set("a", 5);
     ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 5; }, 2s));
-    set("a", 6);
-    session->hurry();
-    ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 6; }, 300ms));
+    // Again if the machine took that long: at the end of a call, so that the next is not due.
+    bool hurried = false;
+    for (int quota = 6; quota < 11 && !hurried; ++quota) {
+        set("a", quota);
+        session->hurry();
+        const auto is_known = [&] { return node_.quota("a") == quota; };
+        hurried = loop_.run_until(is_known, 300ms);
+        ASSERT_TRUE(loop_.run_until(is_known));
+    }
+    EXPECT_TRUE(hurried);
     node_.stays_ = false;
     ASSERT_TRUE(loop_.run_until([&] { return node_.memory().shared().leader.load() == 0; }));
 }

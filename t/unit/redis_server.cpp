@@ -131,6 +131,9 @@ void RedisServer::start()
 void RedisServer::pause() const
 {
     ::kill(pid_, SIGSTOP);
+    // Until it stands still, it may reply.
+    siginfo_t state{};
+    waitid(P_PID, static_cast<id_t>(pid_), &state, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 void RedisServer::resume() const
