@@ -242,7 +242,8 @@ void Connection::answered(Pipeline& pipeline, const redisReply& reply)
     InFlight::Command command = pipeline.take_oldest();
     if (command.calls.front()->kind == PendingCall::Kind::order) {
         records_.end(command.calls.pop());
-        order_checked(reply);
+        order_checked(
+            reply, std::chrono::duration_cast<microseconds>(command.sent.time_since_epoch()));
     } else if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
         answered_with_error(pipeline, command.calls, error.empty() ? "ERR" : error_text(error));
@@ -283,14 +284,13 @@ void Connection::check_order()
         command.push(record);
         pipeline_->calls().add(command);
         checks_order_ = true;
-        order_asked_ = ServerClock::steady_now();
     }
 }
 
-void Connection::order_checked(const redisReply& reply)
+void Connection::order_checked(const redisReply& reply, microseconds sent)
 {
     checks_order_ = false;
-    if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply, order_asked_)) {
+    if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply, sent)) {
         lose("a reply was lost", Loss::good);
     }
 }

@@ -177,7 +177,7 @@ private:
     void answered_well(Pipeline& pipeline, InFlight::Command& command, const redisReply& reply);
     void answered_with_error(Pipeline& pipeline, CallQueue& answered, std::string_view error);
     void check_order();
-    void order_checked(const redisReply& reply);
+    void order_checked(const redisReply& reply, microseconds sent);
 
     void lose(std::string_view reason, Loss loss = Loss::failed) noexcept;
     template <class Body>
@@ -198,7 +198,6 @@ private:
     Handshake handshake_;
     ServerClock& clock_;
     bool checks_order_ = false;  // a reply to TIME will tell
-    microseconds order_asked_{ 0 };
     CommandBuffer command_;
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;

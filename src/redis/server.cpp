@@ -124,10 +124,9 @@ bool Server::send_on(Connection& connection, Call& call)
 
 void Server::probe()
 {
-    const bool silent = !any([since = loop_.now() - most_silence](const Connection& connection) {
-        return connection.ready() && connection.last_reply() > since;
-    });
-    if (silent) {
+    if (!any([since = loop_.now() - most_silence](const Connection& connection) {
+            return connection.ready() && connection.last_reply() > since;
+        })) {
         send_probe();
     }
 }
@@ -136,8 +135,9 @@ void Server::send_probe() noexcept
 try {
     Connection* connection = next_connection();
     if (connection != nullptr && !probe_.pending()) {
-        probe_.at = ServerClock::steady_now();
-        probe_.routing = { .expires = loop_.now() + options_.timeout, .shard = {} };
+        probe_.sent = ServerClock::steady_now();
+        probe_.routing = {};
+        probe_.routing.expires = loop_.now() + options_.timeout;
         send_on(*connection, probe_);
     }
 } catch (const std::exception&) {

@@ -148,9 +148,9 @@ private:
             delays_exit = false;
         }
         unsigned request_count() const noexcept override { return 0; }
-        bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply, at); }
+        bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply, sent); }
         void ended(Fate) noexcept override {}
-        microseconds at{ 0 };  // when it was called
+        microseconds sent{ 0 };  // by the steady clock
 
     private:
         ServerClock& clock_;

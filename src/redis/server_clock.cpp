@@ -31,7 +31,7 @@ microseconds ServerClock::steady_now() noexcept
         std::chrono::steady_clock::now().time_since_epoch());
 }
 
-bool ServerClock::set(const redisReply& reply, microseconds called) noexcept
+bool ServerClock::set(const redisReply& reply, microseconds sent) noexcept
 {
     constexpr std::int64_t most_seconds = latest_time.count() / 1'000'000 - 1;
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 2) {
@@ -44,10 +44,10 @@ bool ServerClock::set(const redisReply& reply, microseconds called) noexcept
     }
     const microseconds now = steady_now();
     const microseconds shown = std::chrono::seconds{ *seconds } + microseconds{ *rest };
-    note({ called, shown, now });
+    note({ sent, shown, now });
     // Of a reply that waited for this process, `now` says little.
     const microseconds known = steps_.ahead().value_or(shown - now);
-    steps_.set_ahead(std::clamp(known, shown - now, shown - called));
+    steps_.set_ahead(std::clamp(known, shown - now, shown - sent));
     return true;
 }
 

@@ -15,14 +15,14 @@ using std::chrono::microseconds;
 inline constexpr microseconds latest_time{ std::int64_t{ 1 } << 52U };
 
 /// What a Redis server's clock shows now: its latest reply to TIME, plus the time since then. It is
-/// wrong by as long as the call and its reply took at most.
+/// wrong by at most the time that the call and its reply took.
 class ServerClock {
 public:
     static microseconds steady_now() noexcept;
 
-    /// `reply`: to TIME, which was called at `called` by the steady clock. False: it is not a time,
+    /// `reply`: to TIME, which was sent at `sent` by the steady clock. False: it is not a time,
     /// and changes nothing.
-    bool set(const redisReply& reply, microseconds called) noexcept;
+    bool set(const redisReply& reply, microseconds sent) noexcept;
     /// Since the epoch. Empty: no reply yet.
     std::optional<microseconds> now() const noexcept;
 

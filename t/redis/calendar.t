@@ -60,7 +60,7 @@ sub is_refused_until {
     return;
 }
 
-# A file of a time zone with one offset, in which the day ends at this time, or so many seconds later: it is the same day.
+# A file of a time zone with one offset, in which the day ends at $end, or $later seconds after it on the same date.
 sub zone_file {
     my ($folder, $end, $later) = @_;
     my $offset = -$end % 86_400;

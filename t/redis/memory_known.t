@@ -29,7 +29,7 @@ sub decision {
 }
 
 # Refuses $count keys by requests of this cost; returns the number of the newest ones whose refusal is still cached.
-# Refusals are remembered for so many seconds at most: on a slow machine it begins again, with other keys.
+# Each is remembered for at most $seconds. On a slow machine the test begins again, with other keys.
 sub cached_refusals {
     my ($node, $name, $count, $cost, $seconds) = @_;
     my ($known, $from);

@@ -10,7 +10,7 @@ my %servers = (
     ring    => join(' ', map { 'server ' . $_->addr . ';' } @{$ring}),
     cluster => 'topology cluster; ' . join(' ', map { "server $_;" } $cluster->addrs),
 );
-my $times = 'connect_timeout 2s; timeout 2s;';    # a block begins after both, so many keys are refused before the first is waited for
+my $times = 'connect_timeout 2s; timeout 2s;';    # a block begins after both
 my $block = 2 * 86_400;    # longer than any algorithm refuses with a rate per day
 
 # A node with limits by two keys, which may be on two servers; %options: parameters of the zones.

@@ -70,7 +70,7 @@ subtest 'a refused key that moves stays refused by the cache, and can be freed o
     move_under('kmoves', sub {
         my $answer = $node->get('/refused?k=moves');
         is $answer->status, 429;
-        # After five seconds Redis is asked again, once.
+        # After five seconds the node asks Redis again, once.
         my $is_old = time - $asked >= 5;
         like $answer->header('X-Source'), $is_old ? qr/^(?:cache|redis)$/ : qr/^cache$/;
         $asked = time if $answer->header('X-Source') eq 'redis';
