@@ -37,19 +37,6 @@ std::size_t next_sign(std::string_view text, std::size_t at) noexcept
     return at;
 }
 
-/// The names behind the first `count` ones.
-std::string_view without_names(std::string_view path, std::uint64_t count) noexcept
-{
-    for (; count > 0; --count) {
-        const auto dot = path.find('.');
-        if (dot == path.npos) {
-            return {};
-        }
-        path.remove_prefix(dot + 1);
-    }
-    return path;
-}
-
 /// Bytes up to the end of the last empty line, by which an event ends. Lines that end with CR alone
 /// do not count.
 std::size_t whole_events(std::string_view text) noexcept
@@ -113,37 +100,37 @@ void UsageScanner::read(std::string_view text) noexcept
     }
 }
 
-/// Of the object that is open last, which is on the path. Empty: the path is shorter.
-std::string_view UsageScanner::name_of_level() const noexcept
-{
-    const std::string_view rest = without_names(path_, on_path_ - 1);
-    return rest.substr(0, rest.find('.'));
-}
-
 void UsageScanner::begin_json() noexcept
 {
     event_begins_ = true;
-    depth_ = on_path_ = 0;
+    level_ = {};
+    off_ = 0;
     in_string_ = escaped_ = names_follow_ = found_ = in_number_ = false;
 }
 
 void UsageScanner::open(bool object) noexcept
 {
-    const bool named = depth_ == 0 || (found_ && !without_names(path_, on_path_).empty());
-    const bool on_path = depth_ == on_path_ && object && named;
-    ++depth_;
-    on_path_ += on_path ? 1 : 0;
-    names_follow_ = on_path;
+    const bool named = at_top() || (found_ && !is_last_name());
+    names_follow_ = off_ == 0 && object && named;
     found_ = false;
+    if (!names_follow_) {
+        ++off_;
+    } else {
+        level_ = at_top() ? path_ : level_.substr(level_.find('.') + 1);
+    }
 }
 
 void UsageScanner::close() noexcept
 {
-    if (depth_ > 0) {
-        --depth_;
-    }
-    on_path_ = std::min(on_path_, depth_);
     names_follow_ = found_ = false;
+    if (off_ > 0) {
+        --off_;
+    } else if (level_.size() == path_.size()) {
+        level_ = {};
+    } else if (!at_top()) {
+        const std::string_view before = path_.substr(0, path_.size() - level_.size() - 1);
+        level_ = path_.substr(before.rfind('.') + 1);  // npos + 1 is 0
+    }
 }
 
 /// One byte outside of strings and numbers.
@@ -165,7 +152,7 @@ void UsageScanner::take(char sign) noexcept
         matched_ = 0;
         break;
     case ',':
-        names_follow_ = depth_ > 0 && depth_ == on_path_;
+        names_follow_ = off_ == 0 && !at_top();
         found_ = false;
         break;
     case ':':
@@ -180,9 +167,9 @@ void UsageScanner::take(char sign) noexcept
 /// that is cut or may have escapes.
 std::string_view UsageScanner::skip(std::string_view text) noexcept
 {
-    std::uint64_t depth = depth_;
+    std::uint64_t off = off_;
     std::size_t at = 0;
-    while (depth > on_path_ && (at = next_sign(text, at)) < text.size()) {
+    while (off > 0 && (at = next_sign(text, at)) < text.size()) {
         const char sign = text[at++];
         if (sign == '"') {
             const std::size_t end = text.find(sign, at);
@@ -192,10 +179,10 @@ std::string_view UsageScanner::skip(std::string_view text) noexcept
             }
             at = end + 1;
         }
-        depth += (sign | 0x20) == '{' ? 1 : 0;
-        depth -= (sign | 0x20) == '}' ? 1 : 0;
+        off += (sign | 0x20) == '{' ? 1 : 0;
+        off -= (sign | 0x20) == '}' ? 1 : 0;
     }
-    depth_ = depth;
+    off_ = off;
     return text.substr(at);
 }
 
@@ -206,67 +193,52 @@ void UsageScanner::read_json(std::string_view text) noexcept
             text = read_string(text);
         } else if (in_number_) {
             text = read_number(text);
-        } else if (depth_ > on_path_) {
+        } else if (off_ > 0) {
             text = skip(text);
+        } else if (found_ && (is_digit(text.front()) || text.front() == '-')) {
+            in_number_ = true;
+            is_value_ = is_last_name();
+            number_ = 0;
         } else {
-            const char sign = text.front();
-            if (found_ && (is_digit(sign) || sign == '-')) {
-                in_number_ = true;
-                is_value_ = without_names(path_, on_path_).empty();
-                number_ = 0;
-                continue;
-            }
-            take(sign);
+            take(text.front());
             text.remove_prefix(1);
         }
     }
 }
 
-/// Compares a name with the path's, up to its end or the first difference; returns what follows.
-std::string_view UsageScanner::read_name(std::string_view text) noexcept
-{
-    const std::string_view name = name_of_level();
-    while (!text.empty()) {
-        const char sign = text.front();
-        is_name_ = sign == '"' || (matched_ < name.size() && name[matched_] == sign);
-        if (!is_name_) {
-            return text;
-        }
-        text.remove_prefix(1);
-        if (sign == '"') {
-            in_string_ = false;
-            found_ = matched_ == name.size();
-            return text;
-        }
-        ++matched_;
-    }
-    return text;
-}
-
-/// Returns what follows the string, or nothing.
+/// Returns what follows the string, or nothing. A backslash escapes the byte behind it.
 std::string_view UsageScanner::read_string(std::string_view text) noexcept
 {
-    if (is_name_) {
-        return read_name(text);
-    }
     std::size_t at = std::exchange(escaped_, false) ? 1 : 0;
+    std::size_t end = 0;
     while (true) {
-        const std::size_t end = std::min(text.find('"', at), text.size());
+        end = std::min(text.find('"', at), text.size());
         std::size_t first = end;
         while (first > at && text[first - 1] == '\\') {
             --first;
         }
-        const bool escaped = (end - first) % 2 == 1;  // a backslash escapes the one that follows it
+        const bool escaped = (end - first) % 2 == 1;
         if (end == text.size()) {
             escaped_ = escaped;
-            return {};
+            break;
         }
         if (!escaped) {
-            in_string_ = found_ = false;
-            return text.substr(end + 1);
+            break;
         }
         at = end + 1;
     }
+    if (is_name_) {
+        const std::string_view left = level_.substr(0, level_.find('.')).substr(matched_);
+        is_name_ = left.starts_with(text.substr(0, end));
+        matched_ += end;
+        found_ = is_name_ && left.size() == end;
+    }
+    if (end == text.size()) {
+        return {};
+    }
+    in_string_ = false;
+    found_ = found_ && is_name_;
+    return text.substr(end + 1);
 }
 
 /// Returns what follows the number, or nothing.

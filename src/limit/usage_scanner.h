@@ -32,22 +32,22 @@ private:
     void read_events(std::string_view text) noexcept;
     std::string_view read_line(std::string_view text) noexcept;
     std::string_view skip(std::string_view text) noexcept;
-    std::string_view read_name(std::string_view text) noexcept;
     std::string_view read_string(std::string_view text) noexcept;
     std::string_view read_number(std::string_view text) noexcept;
     void take(char sign) noexcept;
     void open(bool object) noexcept;
     void close() noexcept;
     void begin_json() noexcept;
-    std::string_view name_of_level() const noexcept;
+    bool at_top() const noexcept { return level_.data() == nullptr; }
+    bool is_last_name() const noexcept { return level_.find('.') == level_.npos; }
 
     std::string_view path_;
     std::optional<std::int64_t> value_;
 
-    // JSON. On the path are the first `on_path_` of the `depth_` open objects and arrays: their
-    // names are those of the path. Names matter only where all that is open is on it.
-    std::uint64_t depth_ = 0;
-    std::uint64_t on_path_ = 0;
+    // JSON. The objects that are open first are on the path: their names are those of the path.
+    // Names matter only where all that is open is on it.
+    std::string_view level_;  // the rest of the path, from the last of these objects on; null: none
+    std::uint64_t off_ = 0;   // further objects and arrays that are open
     std::uint64_t matched_ = 0;  // bytes of a name that equal the path's so far
     std::int64_t number_ = 0;
     Format format_;
