@@ -145,9 +145,10 @@ bool read_debt(double answer, const Policy& policy, std::int64_t cost, KeyReply&
     if (!(debt >= 0 && debt <= 0x1p120)) {
         return false;
     }
+    const bool never = cost > policy.limit();
     const auto window = static_cast<double>(policy.rate.window.count());
     const double full = static_cast<double>(policy.limit()) * window;
-    const double added = static_cast<double>(cost) * window;
+    const double added = never ? full : static_cast<double>(cost) * window;  // nothing is added
     const auto numbers = debt <= exact && full <= exact && added <= exact
         ? of_small_debt(whole(debt), whole(full), whole(added), policy.rate)
         : of_large_debt(debt, full, added, policy.rate);
@@ -160,8 +161,7 @@ bool read_debt(double answer, const Policy& policy, std::int64_t cost, KeyReply&
     reply.reset = microseconds{ numbers->reset };
     reply.reset_before = microseconds{ numbers->before };
     if (!granted) {
-        reply.retry_after =
-            cost > policy.limit() ? std::nullopt : std::optional{ microseconds{ numbers->retry } };
+        reply.retry_after = never ? std::nullopt : std::optional{ microseconds{ numbers->retry } };
     }
     return true;
 }

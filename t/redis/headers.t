@@ -30,6 +30,20 @@ subtest 'the x-ratelimit headers are the default, on passed and refused response
     cmp_ok $answer->header('Retry-After'), '<=', $day;
 };
 
+subtest 'a cost above the limit is refused, however large, and never passes' => sub {
+    for my $algorithm (qw(token_bucket gcra leaky_bucket sliding_window_log sliding_window_buckets)) {
+        my $node = node(zone => "rate=1r/d algorithm=$algorithm", limit => 'cost=$arg_cost');
+        for my $cost (2, 100_000_000, 1_000_000_000) {
+            my $answer = $node->get("/?cost=$cost");
+            is_deeply [$answer->status, of($answer, @three, 'Retry-After')],
+                [429, { 'X-RateLimit-Limit' => 1, 'X-RateLimit-Remaining' => 1, 'X-RateLimit-Reset' => 0,
+                    'Retry-After' => undef }], "$algorithm: $cost";
+        }
+        is $node->status('/?cost=1'), 200;
+        is $node->count_log(qr/malformed|fail mode/), 0, 'and Redis is blamed for nothing';
+    }
+};
+
 subtest 'each set of headers, and several sets' => sub {
     my $node = node(
         zone   => 'rate=10r/d algorithm=token_bucket',

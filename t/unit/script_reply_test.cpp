@@ -167,6 +167,29 @@ TEST(ScriptReply, of_a_debt_beyond_exact_numbers_is_as_the_script_computes_it)
     EXPECT_NEAR(static_cast<double>(reply.retry_after->count()), 100e6, 10);
 }
 
+/// However large it is, and however slow the rate: it is a refusal, and no malformed reply.
+TEST(ScriptReply, of_a_cost_above_the_limit_is_a_refusal)
+{
+    const LimitCheck check{
+        "key",
+        { Algorithm::token_bucket, { 1, std::chrono::hours{ 24 * 365 } }, {}, {} },
+        1,
+        false,
+        {}
+    };
+    KeyReply reply;
+    for (const std::int64_t cost : { std::int64_t{ 2 }, std::int64_t{ 1'000'000'000 } }) {
+        for (const double debt : { 0., 3.1536e13 }) {
+            ASSERT_TRUE(
+                read_sequence_reply(to_one_call(doubles({ -1 - debt, 8 })), check, cost, reply));
+            EXPECT_EQ(
+                verdict_of(reply),
+                (Verdict{ false, debt == 0 ? 1 : 0, microseconds{ static_cast<std::int64_t>(debt) },
+                          std::nullopt }));
+        }
+    }
+}
+
 TEST(ScriptReply, of_a_holder_has_the_units_and_its_place)
 {
     const LimitCheck check{ "key", { Algorithm::concurrency, { 5, 60s }, {}, {} }, 1, false, {} };
