@@ -6,8 +6,9 @@
 #       [--keep f] [--verbose]
 #   run.pl --sum f
 #
-# --without leaves out faults, and limits (Chaos::Limits). The minutes (8) are split between the topologies. --file appends a summary of each run; --sum prints a
-# table of all runs in a file. --keep keeps the evidence of each run in a folder.
+# --without leaves out faults, and limits (Chaos::Limits). The minutes (8) are split between the topologies, which take
+# turns of at most a minute. --file appends a summary of each run; --sum prints a table of all runs in a file. --keep
+# keeps the evidence of each run in a folder.
 
 use strict;
 use warnings;
@@ -21,8 +22,10 @@ use Chaos::Limits qw(leave_out limits);
 use Chaos::Report qw(add_to_file summary sum_of_file table);
 use Chaos::Run qw(run);
 use Getopt::Long qw(GetOptions);
+use POSIX qw(ceil);
 
-my $shown = 20;    # the most violations printed for one run
+my $shown   = 20;    # the most violations printed for one run
+my $longest = 1;     # minutes of a run: the time of its checks grows with the square of its requests
 
 GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'without=s', 'file=s', 'sum=s', 'keep=s',
     'verbose')
@@ -62,10 +65,13 @@ sub run_or_say {
         faults => []), $why, Ratelimit::Nginx::complaints());
 }
 
+my $turns = ceil($minutes / @topologies / $longest);
+my $each  = $minutes / @topologies / $turns;
 my @summaries;
-for my $topology (@topologies) {
-    my ($summary, @sentences) = run_or_say(topology => $topology, seed => $seed,
-        seconds => 60 * $minutes / @topologies, only => \@only, keep => $options{keep},
+for my $run (map { my $turn = $_; map { [$_, $seed + $turn] } @topologies } 0 .. $turns - 1) {
+    my ($topology, $own_seed) = @{$run};
+    my ($summary, @sentences) = run_or_say(topology => $topology, seed => $own_seed,
+        seconds => 60 * $each, only => \@only, keep => $options{keep},
         say => sub { print "  $_[0]\n" if $options{verbose} });
     push @summaries, $summary;
     add_to_file($options{file}, $summary) if $options{file};
@@ -76,8 +82,8 @@ for my $topology (@topologies) {
     print map { "  VIOLATION $topology: $_\n" } @first;
     printf "  and %d more\n", scalar @sentences if @sentences;
     my $fault = join '', map { $options{$_} ? " --$_ '$options{$_}'" : '' } qw(fault without);
-    printf "  repeat: ./build.sh chaos %.3g --seed %d --topology %s%s\n", $minutes / @topologies, $seed,
-        $topology, $fault;
+    printf "  repeat: ./build.sh chaos %.3g --seed %d --topology %s%s\n", $each, $own_seed, $topology,
+        $fault;
 }
 print "\n", table(@summaries);
 exit((grep { $_->{violations} } @summaries) ? 1 : 0);
