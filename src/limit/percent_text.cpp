@@ -8,7 +8,15 @@ namespace {
 
 constexpr std::string_view hex_digits = "0123456789ABCDEF";
 
-/// The value of two hexadecimal digits at `at`; empty: there are none.
+bool is_unreserved(char character) noexcept
+{
+    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z')
+        || (character >= '0' && character <= '9')
+        || std::string_view{ "-._~" }.find(character) != std::string_view::npos;
+}
+
+}  // namespace
+
 std::optional<char> hex_byte(std::string_view text, std::size_t at) noexcept
 {
     unsigned value = 0;
@@ -22,15 +30,6 @@ std::optional<char> hex_byte(std::string_view text, std::size_t at) noexcept
     }
     return static_cast<char>(value);
 }
-
-bool is_unreserved(char character) noexcept
-{
-    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z')
-        || (character >= '0' && character <= '9')
-        || std::string_view{ "-._~" }.find(character) != std::string_view::npos;
-}
-
-}  // namespace
 
 std::string percent_encoded(std::string_view bytes)
 {

@@ -2,7 +2,6 @@
 
 #include "limit/rate_text.h"
 
-#include <algorithm>
 #include <arpa/inet.h>
 
 namespace ratelimit::rehearse {
@@ -11,45 +10,29 @@ namespace {
 
 constexpr std::size_t ipv6_length = 16;
 
-/// inet_pton, for the text that it is mostly called with.
-bool parse_ipv4(std::string_view text, unsigned char* out) noexcept
-{
-    std::size_t at = 0;
-    for (std::size_t part = 0; part < ipv4_length; ++part) {
-        unsigned number = 0;
-        std::size_t digits = 0;
-        for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at, ++digits) {
-            number = number * 10 + static_cast<unsigned>(text[at] - '0');
-        }
-        if (digits == 0 || digits > 3 || number > 255) {
-            return false;
-        }
-        out[part] = static_cast<unsigned char>(number);
-        const bool last = part + 1 == ipv4_length;
-        if (last ? at != text.size() : (at == text.size() || text[at] != '.')) {
-            return false;
-        }
-        ++at;
-    }
-    return true;
-}
-
 }  // namespace
 
 bool parse_address(std::string_view text, std::string& out)
 {
+    const bool ipv6 = text.find(':') != std::string_view::npos;
     unsigned char bytes[ipv6_length];
-    if (parse_ipv4(text, bytes)) {
-        out.assign(reinterpret_cast<const char*>(bytes), ipv4_length);
-        return true;
-    }
-    if (text.size() >= INET6_ADDRSTRLEN || text.find(':') == std::string_view::npos) {
+    if (inet_pton(ipv6 ? AF_INET6 : AF_INET, std::string(text).c_str(), bytes) != 1) {
         return false;
     }
-    if (inet_pton(AF_INET6, std::string(text).c_str(), bytes) != 1) {
+    out.assign(reinterpret_cast<const char*>(bytes), ipv6 ? ipv6_length : ipv4_length);
+    return true;
+}
+
+bool parse_client(std::string_view text, std::string& out)
+{
+    if (!parse_address(text, out)) {
         return false;
     }
-    out.assign(reinterpret_cast<const char*>(bytes), ipv6_length);
+    using namespace std::string_view_literals;
+    constexpr auto mapped = "\0\0\0\0\0\0\0\0\0\0\xff\xff"sv;
+    if (out.starts_with(mapped)) {
+        out.erase(0, mapped.size());
+    }
     return true;
 }
 
@@ -90,13 +73,8 @@ void cut_address(std::string& bytes, unsigned prefix)
 
 std::string_view network_of(std::string_view address, const NetworkBits& bits, std::string& own)
 {
-    if (!parse_address(address, own)) {
+    if (!parse_client(address, own)) {
         return address;  // of a Unix socket
-    }
-    using namespace std::string_view_literals;
-    constexpr auto mapped = "\0\0\0\0\0\0\0\0\0\0\xff\xff"sv;
-    if (own.starts_with(mapped)) {
-        own.erase(0, mapped.size());
     }
     cut_address(own, own.size() == ipv4_length ? bits.ipv4 : bits.ipv6);
     return own;

@@ -23,12 +23,14 @@ std::optional<Network> parse_network(const std::string& text);
 
 /// The same into `out`. False: the text is no address.
 bool parse_address(std::string_view text, std::string& out);
+/// The same of a client: an IPv4-mapped address is an IPv4 address.
+bool parse_client(std::string_view text, std::string& out);
 
 /// As inet_ntop: of four or sixteen bytes; nothing for other lengths.
 std::string address_text(std::string_view bytes);
 
 /// $ratelimit_client and $ratelimit_net_A_B of $remote_addr: the binary address, cut to the bits of
-/// its network. An IPv4-mapped address is an IPv4 address.
+/// its network.
 std::string_view network_of(std::string_view address, const NetworkBits& bits, std::string& own);
 
 /// $ratelimit_client_text: what network_of returned, as people write it, with "/bits" if these are

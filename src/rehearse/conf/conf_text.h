@@ -15,6 +15,15 @@ struct Directive {
     std::vector<Directive> block;
     bool has_block = false;
     Place place;
+
+    std::vector<const Directive*> inner() const
+    {
+        std::vector<const Directive*> out;
+        for (const Directive& one : block) {
+            out.push_back(&one);
+        }
+        return out;
+    }
 };
 
 /// An include that cannot be read.

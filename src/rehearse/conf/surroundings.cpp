@@ -135,12 +135,8 @@ void read_value(const Directive& one, Surroundings& out)
 
 std::optional<bool> allows(const AccessRules& rules, std::string_view text)
 {
-    // An IPv4-mapped address is judged as that of IPv4; one of a Unix socket is empty.
-    std::string own;
-    std::string address(network_of(text, {}, own));
-    if (binary_address(text).empty()) {
-        address.clear();
-    }
+    std::string address;
+    parse_client(text, address);  // empty: of a Unix socket
     for (const AccessRule& rule : rules) {
         if (fits(rule, address)) {
             return rule.allow;

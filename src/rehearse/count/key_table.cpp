@@ -15,7 +15,8 @@ KeyTable::KeyTable(Algorithm algorithm, std::size_t limits, std::size_t busiest)
       limits_(limits),
       index_(smallest, no_key),
       forgotten_(limits),
-      busiest_forgotten_(limits, BusiestKeys(busiest))
+      busiest_(busiest),
+      busiest_forgotten_(limits, FirstKeys<BusyKey>(busiest))
 {
 }
 
@@ -84,8 +85,8 @@ void KeyTable::remove_expired(std::int64_t now)
     for (std::size_t i = 0; i < keys_.size(); ++i) {
         KeyCount* counts = &counts_[i * limits_];
         if (keys_[i].expires <= now) {
-            for (std::size_t limit = 0; limit < limits_; ++limit) {
-                busiest_forgotten_[limit].offer(keys_[i].text, keys_[i].hash, counts[limit]);
+            for (std::size_t limit = 0; busiest_ > 0 && limit < limits_; ++limit) {
+                busiest_forgotten_[limit].offer({ keys_[i].text, counts[limit] });
             }
             forgotten_.put(keys_[i].hash, counts);
             continue;
@@ -125,14 +126,14 @@ KeyTally::Numbers KeyTable::numbers(std::size_t limit) const
 
 std::vector<BusyKey> KeyTable::busiest(std::size_t limit) const
 {
-    BusiestKeys all = busiest_forgotten_[limit];
+    FirstKeys<BusyKey> all = busiest_forgotten_[limit];
     for (std::size_t i = 0; i < keys_.size(); ++i) {
         const KeyCount& count = counts_[i * limits_ + limit];
         if (count.requests > 0) {
-            all.offer(keys_[i].text, keys_[i].hash, count);
+            all.offer({ keys_[i].text, count });
         }
     }
-    return all.list();
+    return all.list(busiest_);
 }
 
 }  // namespace ratelimit::rehearse

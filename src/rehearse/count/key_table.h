@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rehearse/count/first_keys.h"
 #include "rehearse/count/key_state.h"
 #include "rehearse/count/key_tally.h"
 
@@ -70,7 +71,8 @@ private:
     std::vector<KeyCount> counts_;      // `limits_` for each key
     std::vector<std::uint32_t> index_;  // open addressing: indices of keys_
     KeyTally forgotten_;
-    std::vector<BusiestKeys> busiest_forgotten_;  // of each limit
+    std::size_t busiest_;                                // keys of `busiest`
+    std::vector<FirstKeys<BusyKey>> busiest_forgotten_;  // of each limit
 };
 
 }  // namespace ratelimit::rehearse

@@ -1,7 +1,6 @@
 #include "rehearse/count/key_tally.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace ratelimit::rehearse {
 
@@ -17,59 +16,6 @@ std::uint64_t stored(std::uint64_t hash) noexcept
 }
 
 }  // namespace
-
-bool BusiestKeys::busier(const Place& left, const Place& right) noexcept
-{
-    if (left.count.requests != right.count.requests) {
-        return left.count.requests > right.count.requests;
-    }
-    if (left.count.refused != right.count.refused) {
-        return left.count.refused > right.count.refused;
-    }
-    return left.key < right.key;
-}
-
-void BusiestKeys::offer(std::string_view key, std::uint64_t hash, const KeyCount& count)
-{
-    const auto known = places_.find(hash);
-    if (known != places_.end()) {
-        known->second.count = count;
-        return;
-    }
-    // A key with as many requests may be before another one by its refusals.
-    if (most_ == 0 || (places_.size() >= most_ && count.requests < least_)) {
-        return;
-    }
-    places_[hash] = { std::string(key), count };
-    if (places_.size() < 2 * most_ + 16) {
-        return;
-    }
-    std::vector<std::pair<std::uint64_t, Place>> all(
-        std::make_move_iterator(places_.begin()), std::make_move_iterator(places_.end()));
-    const auto end = all.begin() + static_cast<std::ptrdiff_t>(most_);
-    std::partial_sort(all.begin(), end, all.end(), [](const auto& left, const auto& right) {
-        return busier(left.second, right.second);
-    });
-    places_.clear();
-    places_.insert(std::make_move_iterator(all.begin()), std::make_move_iterator(end));
-    least_ = std::prev(end)->second.count.requests;
-}
-
-std::vector<BusyKey> BusiestKeys::list() const
-{
-    std::vector<Place> all;
-    for (const auto& [hash, place] : places_) {
-        all.push_back(place);
-    }
-    std::sort(all.begin(), all.end(), busier);
-    all.resize(std::min(all.size(), most_));
-    std::vector<BusyKey> out;
-    out.reserve(all.size());
-    for (Place& place : all) {
-        out.push_back({ std::move(place.key), place.count });
-    }
-    return out;
-}
 
 /// The place of a hash, or the empty one where it would be.
 std::size_t KeyTally::place_of(std::uint64_t hash) const noexcept

@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -19,30 +16,16 @@ struct KeyCount {
 struct BusyKey {
     std::string key;
     KeyCount count;
-};
 
-/// The most requested keys of one limit: a bounded number of them.
-class BusiestKeys {
-public:
-    explicit BusiestKeys(std::size_t most) : most_(most) {}
-
-    /// A key that was offered before counts as its last offer.
-    void offer(std::string_view key, std::uint64_t hash, const KeyCount& count);
-
-    /// From the busiest on.
-    std::vector<BusyKey> list() const;
-
-private:
-    struct Place {
-        std::string key;
-        KeyCount count;
-    };
-
-    static bool busier(const Place& left, const Place& right) noexcept;
-
-    std::size_t most_;
-    std::unordered_map<std::uint64_t, Place> places_;
-    std::uint64_t least_ = 0;  // requests of the least busy place, if all are taken
+    /// The busiest is first.
+    friend bool operator<(const BusyKey& left, const BusyKey& right) noexcept
+    {
+        if (left.count.requests != right.count.requests) {
+            return left.count.requests > right.count.requests;
+        }
+        return left.count.refused != right.count.refused ? left.count.refused > right.count.refused
+                                                         : left.key < right.key;
+    }
 };
 
 /// The counts of keys whose state no longer matters, so that a key that comes back goes on counting

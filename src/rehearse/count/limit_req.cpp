@@ -190,11 +190,10 @@ void LimitReqs::note(
     LimitReqResult& result = results_[limit.number];
     ++result.counts.requests;
     result.counts.minutes.add(now, refused);
-    const std::uint64_t hash = std::hash<std::string_view>{}(key);
-    if (KeyCount* count = result.keys.find_or_add(hash)) {
+    if (KeyCount* count = result.keys.find_or_add(std::hash<std::string_view>{}(key))) {
         ++count->requests;
         count->refused += refused ? 1 : 0;
-        result.busiest.offer(key, hash, *count);
+        result.busiest.offer({ std::string(key), *count });
     }
     if (refused) {
         ++result.counts.refused;

@@ -76,7 +76,7 @@ struct LimitReqResult {
 
     LimitResult counts;
     KeyTally keys{ 1 };
-    BusiestKeys busiest;
+    FirstKeys<BusyKey> busiest;
 };
 
 /// Decides requests as nginx's limit_req.

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "rehearse/count/first_keys.h"
 #include "rehearse/values/variables.h"
 
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -74,6 +74,15 @@ struct RefusedKey {
     {
         return path.count() * 4 >= refused ? path.get() : folder.get();
     }
+
+    /// The most refused is first.
+    friend bool operator<(const RefusedKey& left, const RefusedKey& right) noexcept
+    {
+        if (left.refused != right.refused) {
+            return left.refused > right.refused;
+        }
+        return left.first != right.first ? left.first < right.first : left.key < right.key;
+    }
 };
 
 /// The keys with the most refusals, of which a bounded number is remembered.
@@ -84,14 +93,10 @@ public:
     void add(std::string_view key, std::int64_t now, Values& values, const Evidence& evidence);
 
     /// At most this many, from the most refused on.
-    std::vector<RefusedKey> list(std::size_t count) const;
+    std::vector<RefusedKey> list(std::size_t count) const { return keys_.list(count); }
 
 private:
-    std::vector<const RefusedKey*> first(std::size_t count) const;
-    void drop_least();
-
-    std::unordered_map<std::string, RefusedKey> keys_;
-    std::string lookup_;  // its memory is used again
+    FirstKeys<RefusedKey> keys_{ most };
 };
 
 }  // namespace ratelimit::rehearse

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <queue>
+#include <utility>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -16,16 +19,14 @@ public:
     /// Releases the units of requests that ended at `now` or before.
     void release(std::int64_t now)
     {
-        while (!holders_.empty() && holders_.front().end <= now) {
-            units_ -= holders_.front().units;
-            std::pop_heap(holders_.begin(), holders_.end());
-            holders_.pop_back();
+        while (!holders_.empty() && holders_.top().first <= now) {
+            units_ -= holders_.top().second;
+            holders_.pop();
         }
     }
     void take(std::int64_t units, std::int64_t end)
     {
-        holders_.push_back({ end, units });
-        std::push_heap(holders_.begin(), holders_.end());
+        holders_.emplace(end, units);
         units_ += units;
         last_end_ = std::max(last_end_, end);
     }
@@ -35,18 +36,9 @@ public:
     std::int64_t last_end() const noexcept { return last_end_; }
 
 private:
-    struct Holder {
-        std::int64_t end;
-        std::int64_t units;
+    using Holder = std::pair<std::int64_t, std::int64_t>;  // when it ends, and its units
 
-        /// For std::push_heap, which has the largest at the front.
-        friend bool operator<(const Holder& left, const Holder& right) noexcept
-        {
-            return left.end > right.end;
-        }
-    };
-
-    std::vector<Holder> holders_;
+    std::priority_queue<Holder, std::vector<Holder>, std::greater<>> holders_;
     std::int64_t units_ = 0;  // of all holders
     std::int64_t last_end_ = 0;
 };

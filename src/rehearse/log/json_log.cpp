@@ -10,9 +10,11 @@ using LogJson = nlohmann::json;
 
 /// Takes the members of an object at the top of a text, with its values as text. Members of
 /// objects in it are called OBJECT.MEMBER.
+template <class Use>
 class Members : public nlohmann::json_sax<LogJson> {
 public:
-    virtual void member(const std::string& name, std::string_view value) = 0;
+    /// `use(name, value)` is called for each.
+    explicit Members(const Use& use) : use_(use) {}
 
     bool null() override { return scalar({}); }
     bool boolean(bool value) override { return scalar(value ? "true" : "false"); }
@@ -68,53 +70,22 @@ private:
             return true;
         }
         if (depth_ == 1) {
-            member(names_.front(), value);
+            use_(names_.front(), value);
             return true;
         }
         whole_name_ = names_.front();
         for (std::size_t i = 1; i < depth_; ++i) {
             whole_name_ += '.' + names_[i];
         }
-        member(whole_name_, value);
+        use_(whole_name_, value);
         return true;
     }
 
+    const Use& use_;
     std::size_t depth_ = 0;
     std::size_t arrays_ = 0;
     std::vector<std::string> names_;  // of the members that lead to the current value
     std::string whole_name_;
-};
-
-class NamesOf : public Members {
-public:
-    void member(const std::string& name, std::string_view) override { names.push_back(name); }
-
-    std::vector<std::string> names;
-};
-
-class ValuesOf : public Members {
-public:
-    ValuesOf(const std::vector<std::string>& names, std::vector<std::string>& values)
-        : names_(names), values_(values)
-    {
-    }
-    void member(const std::string& name, std::string_view value) override
-    {
-        // Members mostly come in the same order.
-        for (std::size_t i = 0; i < names_.size(); ++i) {
-            const std::size_t at = (next_ + i) % names_.size();
-            if (names_[at] == name) {
-                values_[at] = value;
-                next_ = at + 1;
-                return;
-            }
-        }
-    }
-
-private:
-    const std::vector<std::string>& names_;
-    std::vector<std::string>& values_;
-    std::size_t next_ = 0;
 };
 
 class JsonFormat : public LogFormat {
@@ -132,7 +103,19 @@ private:
         for (auto& text : texts_) {
             text.clear();
         }
-        ValuesOf reader(names_, texts_);
+        // Members mostly come in the same order.
+        std::size_t next = 0;
+        const auto set = [&](const std::string& name, std::string_view value) {
+            for (std::size_t i = 0; i < names_.size(); ++i) {
+                const std::size_t at = (next + i) % names_.size();
+                if (names_[at] == name) {
+                    texts_[at] = value;
+                    next = at + 1;
+                    return;
+                }
+            }
+        };
+        Members reader(set);
         if (!LogJson::sax_parse(line, &reader)) {
             return false;
         }
@@ -147,11 +130,13 @@ private:
 
 std::unique_ptr<LogFormat> json_format(std::string_view first_line)
 {
-    NamesOf reader;
-    if (!LogJson::sax_parse(first_line, &reader) || reader.names.empty()) {
+    std::vector<std::string> names;
+    const auto add = [&names](const std::string& name, std::string_view) { names.push_back(name); };
+    Members reader(add);
+    if (!LogJson::sax_parse(first_line, &reader) || names.empty()) {
         return nullptr;
     }
-    return std::make_unique<JsonFormat>(std::move(reader.names));
+    return std::make_unique<JsonFormat>(std::move(names));
 }
 
 }  // namespace ratelimit::rehearse

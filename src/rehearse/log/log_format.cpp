@@ -1,5 +1,6 @@
 #include "rehearse/log/log_format.h"
 
+#include "limit/percent_text.h"
 #include "rehearse/conf/input_error.h"
 
 #include <algorithm>
@@ -93,62 +94,21 @@ private:
     std::vector<std::string> literals_;  // before each variable, and behind the last
 };
 
-/// Four hexadecimal digits as UTF-8; surrogates, which nginx does not write, as they are.
-void add_unicode(unsigned code, std::string& out)
-{
-    if (code < 0x80) {
-        out += static_cast<char>(code);
-    } else if (code < 0x800) {
-        out += static_cast<char>(0xC0U | code >> 6U);
-        out += static_cast<char>(0x80U | (code & 0x3FU));
-    } else {
-        out += static_cast<char>(0xE0U | code >> 12U);
-        out += static_cast<char>(0x80U | (code >> 6U & 0x3FU));
-        out += static_cast<char>(0x80U | (code & 0x3FU));
-    }
-}
-
-/// The number of `count` hexadecimal digits; -1: they are none.
-int hex_number(std::string_view text, std::size_t from, std::size_t count) noexcept
-{
-    int number = 0;
-    for (std::size_t i = from; i < from + count; ++i) {
-        if (i >= text.size() || hex_digit(text[i]) < 0) {
-            return -1;
-        }
-        number = number * 16 + hex_digit(text[i]);
-    }
-    return number;
-}
-
 /// Decodes what follows a backslash at `at`; returns how many characters that are. 0: no escape.
 std::size_t unescape_one(std::string_view text, std::size_t at, Escape escape, std::string& out)
 {
-    const char kind = at + 1 < text.size() ? text[at + 1] : '\0';
-    if (escape == Escape::standard) {
-        const int code = kind == 'x' ? hex_number(text, at + 2, 2) : -1;
-        if (code >= 0) {
-            out += static_cast<char>(code);
-            return 4;
-        }
-        if (kind == '"' || kind == '\\') {  // Apache's
-            out += kind;
-            return 2;
-        }
-        return 0;
+    const bool json = escape == Escape::json;
+    const std::string_view rest = text.substr(at + 1);
+    const std::string_view hex = json ? "u00" : "x";  // nginx writes control characters so
+    if (rest.starts_with(hex)) {
+        const auto byte = hex_byte(rest, hex.size());
+        out.append(byte ? 1 : 0, byte.value_or('\0'));
+        return byte ? 1 + hex.size() + 2 : 0;
     }
-    if (kind == 'u') {
-        const int code = hex_number(text, at + 2, 4);
-        if (code >= 0) {
-            add_unicode(static_cast<unsigned>(code), out);
-            return 6;
-        }
-        return 0;
-    }
-    constexpr std::string_view from = "\"\\/nrtbf";
+    const std::string_view from = json ? "\"\\/nrtbf" : "\"\\";  // also of Apache
     constexpr std::string_view to = "\"\\/\n\r\t\b\f";
-    const auto found = kind == '\0' ? std::string_view::npos : from.find(kind);
-    if (found == std::string_view::npos) {
+    const auto found = rest.empty() ? rest.npos : from.find(rest.front());
+    if (found == rest.npos) {
         return 0;
     }
     out += to[found];
@@ -157,23 +117,13 @@ std::size_t unescape_one(std::string_view text, std::size_t at, Escape escape, s
 
 }  // namespace
 
-int hex_digit(char letter) noexcept
-{
-    if (letter >= '0' && letter <= '9') {
-        return letter - '0';
-    }
-    const int lower = letter | 0x20;
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 std::string take_variable(std::string_view& text)
 {
     const bool braces = text.size() > 1 && text[1] == '{';
     const std::size_t start = braces ? 2 : 1;
-    std::size_t end = start;
-    while (end < text.size() && is_name_letter(text[end])) {
-        ++end;
-    }
+    constexpr std::string_view letters =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    std::size_t end = std::min(text.find_first_not_of(letters, start), text.size());
     if (end == start || (braces && (end == text.size() || text[end] != '}'))) {
         return {};
     }

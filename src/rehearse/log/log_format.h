@@ -22,19 +22,9 @@ inline constexpr std::string_view combined_format =
     R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
     R"("$http_referer" "$http_user_agent")";
 
-/// Whether a letter can be in the name of a variable.
-inline bool is_name_letter(char letter) noexcept
-{
-    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z')
-        || (letter >= '0' && letter <= '9') || letter == '_';
-}
-
 /// The name of the variable at the start of `text`, which begins with a dollar sign; it is removed
 /// from the text. Empty: there is none.
 std::string take_variable(std::string_view& text);
-
-/// The value of a hexadecimal digit; -1: it is none.
-int hex_digit(char letter) noexcept;
 
 /// How long a request took: from its first byte to the log line.
 inline constexpr std::string_view duration_variable = "request_time";

@@ -1,9 +1,11 @@
 #include "rehearse/log/log_time.h"
 
+#include "limit/rate_text.h"
+
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
+#include <ctime>
 
 namespace ratelimit::rehearse {
 
@@ -15,20 +17,7 @@ constexpr std::array<std::string_view, 12> months = { "Jan", "Feb", "Mar", "Apr"
 /// The number that these digits are; -1: they are none.
 int digits(std::string_view text, std::size_t from, std::size_t count) noexcept
 {
-    int number = 0;
-    for (std::size_t i = from; i < from + count; ++i) {
-        const int digit = text[i] - '0';
-        if (digit < 0 || digit > 9) {
-            return -1;
-        }
-        number = number * 10 + digit;
-    }
-    return number;
-}
-
-bool has(std::string_view text, std::size_t at, char letter) noexcept
-{
-    return text[at] == letter;
+    return static_cast<int>(parse_number(text.substr(from, count), 0, 9999).value_or(-1));
 }
 
 /// Seconds since the epoch. Empty: no such day or time, or before the epoch.
@@ -70,9 +59,8 @@ std::optional<int> zone_minutes(std::string_view text) noexcept
 std::optional<std::int64_t> parse_iso8601(std::string_view text) noexcept
 {
     constexpr std::size_t shortest = 20;
-    if (text.size() < shortest || !has(text, 4, '-') || !has(text, 7, '-')
-        || (!has(text, 10, 'T') && !has(text, 10, ' ')) || !has(text, 13, ':')
-        || !has(text, 16, ':')) {
+    if (text.size() < shortest || text[4] != '-' || text[7] != '-'
+        || (text[10] != 'T' && text[10] != ' ') || text[13] != ':' || text[16] != ':') {
         return std::nullopt;
     }
     const auto zone_at = text.find_first_of("Z+-", 19);
@@ -110,34 +98,20 @@ std::string_view name_of(TimeVariable variable) noexcept
 
 std::optional<std::int64_t> parse_decimal_seconds(std::string_view text) noexcept
 {
-    constexpr std::size_t most_digits = 12;  // year 9999 has twelve
-    std::int64_t whole = 0;
-    std::size_t at = 0;
-    for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
-        whole = whole * 10 + (text[at] - '0');
-        if (at >= most_digits) {
-            return std::nullopt;
-        }
-    }
-    if (at == 0) {
+    constexpr std::int64_t end_of_9999 = 253'402'300'800;
+    const auto dot = text.find('.');
+    const auto whole = parse_number(text.substr(0, dot), 0, end_of_9999 - 1);
+    const auto decimals = dot == text.npos ? "0" : text.substr(dot + 1);
+    if (!whole || decimals.empty() || decimals.find_first_not_of("0123456789") != text.npos) {
         return std::nullopt;
     }
-    std::int64_t rest = 0;
-    if (at < text.size()) {
-        if (text[at] != '.' || at + 1 == text.size()) {
-            return std::nullopt;
-        }
-        std::int64_t unit = second_us;
-        for (++at; at < text.size(); ++at) {
-            if (text[at] < '0' || text[at] > '9') {
-                return std::nullopt;
-            }
-            unit /= 10;
-            rest += unit * (text[at] - '0');  // digits beyond the sixth are dropped
-        }
+    std::int64_t time = *whole * second_us;
+    std::int64_t unit = second_us;
+    for (const char digit : decimals) {
+        unit /= 10;
+        time += unit * (digit - '0');  // digits beyond the sixth are dropped
     }
-    constexpr std::int64_t end_of_9999 = 253'402'300'800;
-    return whole < end_of_9999 ? std::optional{ whole * second_us + rest } : std::nullopt;
+    return time;
 }
 
 /// "22/Nov/2026:14:06:05 +0100"
@@ -145,7 +119,7 @@ std::optional<std::int64_t> LogTime::parse_local(std::string_view text) noexcept
 {
     constexpr std::size_t length = 26;
     constexpr std::size_t minute_length = 17;
-    if (text.size() != length || !has(text, 17, ':') || !has(text, 20, ' ')) {
+    if (text.size() != length || text[17] != ':' || text[20] != ' ') {
         return std::nullopt;
     }
     const int in_minute = digits(text, 18, 2);
@@ -155,8 +129,7 @@ std::optional<std::int64_t> LogTime::parse_local(std::string_view text) noexcept
     const std::string_view zone = text.substr(21);
     if (std::memcmp(text.data(), last_minute_, minute_length) != 0
         || std::memcmp(zone.data(), last_minute_ + minute_length, zone.size()) != 0) {
-        if (!has(text, 2, '/') || !has(text, 6, '/') || !has(text, 11, ':')
-            || !has(text, 14, ':')) {
+        if (text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':') {
             return std::nullopt;
         }
         const auto minutes = zone_minutes(zone);
@@ -188,19 +161,13 @@ std::optional<std::int64_t> LogTime::parse(std::string_view text) noexcept
     }
 }
 
-UtcText utc_text(std::int64_t seconds) noexcept
+std::string utc_text(std::int64_t seconds)
 {
-    namespace ch = std::chrono;
-    constexpr std::int64_t day = 86'400;
-    const ch::sys_days days{ ch::days{ static_cast<int>(seconds / day) } };
-    const ch::year_month_day date{ days };
-    const auto in_day = static_cast<int>(seconds % day);
-    UtcText out{};
-    std::snprintf(
-        out.text, sizeof(out.text), "%04d-%02u-%02uT%02d:%02d:%02dZ", static_cast<int>(date.year()),
-        static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), in_day / 3600,
-        in_day / 60 % 60, in_day % 60);
-    return out;
+    const std::time_t time = seconds;
+    std::tm parts{};
+    char text[32];
+    return { text,
+             std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&time, &parts)) };
 }
 
 }  // namespace ratelimit::rehearse

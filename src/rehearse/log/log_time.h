@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ratelimit::rehearse {
@@ -33,9 +34,6 @@ private:
 std::optional<std::int64_t> parse_decimal_seconds(std::string_view text) noexcept;
 
 /// "2026-11-22T14:06:00Z".
-struct UtcText {
-    char text[32];
-};
-UtcText utc_text(std::int64_t seconds) noexcept;
+std::string utc_text(std::int64_t seconds);
 
 }  // namespace ratelimit::rehearse

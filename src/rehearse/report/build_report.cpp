@@ -15,14 +15,10 @@ namespace {
 std::string shown_key(const std::string& key, const std::string& expression, unsigned ipv6_prefix)
 {
     const auto form = address_form(expression, static_cast<std::uint8_t>(ipv6_prefix));
-    const std::string text = form && !form->is_text ? address_text(key) : std::string();
-    if (text.empty()) {
-        return printable(key);
-    }
-    const bool ipv4 = key.size() == 4;
-    const unsigned kept = ipv4 ? form->ipv4_bits : form->ipv6_bits;
-    constexpr NetworkBits whole;
-    return kept == (ipv4 ? whole.ipv4 : whole.ipv6) ? text : text + "/" + std::to_string(kept);
+    std::string own;
+    return printable(
+        form && !form->is_text ? network_text(key, { form->ipv4_bits, form->ipv6_bits }, own)
+                               : key);
 }
 
 std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
@@ -169,8 +165,8 @@ LimitReport limit_req_report(
     const LimitReqResult& result = subject.limit_reqs().results()[number];
     LimitReport out = report_of(subject, title, zone, result.counts, options);
     add_keys(
-        out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(), zone.key,
-        conf.definitions.ipv6_prefix);
+        out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(options.busiest),
+        zone.key, conf.definitions.ipv6_prefix);
     out.policy = title.policy;
     out.of_nginx = true;
     out.shadow = title.dry_run;

@@ -30,7 +30,7 @@ Json data_of(const RefusedKey& one)
     return { { "key", one.key },
              { "refused", one.refused },
              { "succeeded", one.succeeded },
-             { "first", utc_text(one.first / 1'000'000).text },
+             { "first", utc_text(one.first / 1'000'000) },
              { "path", printable(one.main_path()) },
              { "agent", printable(one.agent.get()) } };
 }
@@ -94,8 +94,8 @@ std::string html_report(const Report& report)
     data["clients"] = total.has_clients ? Json(total.clients) : Json();
     data["clientsRefused"] = total.clients_refused;
     if (report.first_time >= 0) {
-        data["first"] = utc_text(report.first_time / 1'000'000).text;
-        data["last"] = utc_text(report.last_time / 1'000'000).text;
+        data["first"] = utc_text(report.first_time / 1'000'000);
+        data["last"] = utc_text(report.last_time / 1'000'000);
     }
     return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "

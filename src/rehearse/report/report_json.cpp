@@ -17,7 +17,7 @@ Json json_of(const std::vector<RefusedKey>& keys)
         out.push_back({ { "key", one.key },
                         { "refused", one.refused },
                         { "succeeded", one.succeeded },
-                        { "first", utc_text(one.first / 1'000'000).text },
+                        { "first", utc_text(one.first / 1'000'000) },
                         { "path", printable(one.main_path()) },
                         { "user_agent", printable(one.agent.get()) } });
     }
@@ -73,7 +73,7 @@ Json json_of(const LimitReport& limit, double share)
     if (limit.worst.requests == 0) {
         out["worst_minute"] = nullptr;
     } else {
-        out["worst_minute"] = { { "time", utc_text(limit.worst.minute * 60).text },
+        out["worst_minute"] = { { "time", utc_text(limit.worst.minute * 60) },
                                 { "requests", limit.worst.requests },
                                 { "refused", limit.worst.refused } };
     }

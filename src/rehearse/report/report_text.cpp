@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) void add(std::string& out, const char* for
 
 std::string time_of(std::int64_t time_us)
 {
-    return utc_text(time_us / 1'000'000).text;
+    return utc_text(time_us / 1'000'000);
 }
 
 void add_margin(const LimitReport& limit, std::string& out)
@@ -197,7 +197,7 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
         percent(limit.keys_refused, limit.keys));
     if (limit.worst.requests > 0) {
         add(out, "  worst minute  %s, %" PRIu64 " requests, %" PRIu64 " refused\n",
-            utc_text(limit.worst.minute * 60).text, limit.worst.requests, limit.worst.refused);
+            utc_text(limit.worst.minute * 60).c_str(), limit.worst.requests, limit.worst.refused);
     }
     add_margin(limit, out);
     add_suggestion(limit, share, out);

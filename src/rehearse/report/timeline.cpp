@@ -91,7 +91,7 @@ void add_bar(
 /// "10:14", or with the date where the charts are longer than a day.
 std::string label_of(const Axis& axis, std::int64_t minute)
 {
-    const std::string time = utc_text(minute * 60).text;
+    const std::string time = utc_text(minute * 60);
     constexpr std::int64_t day = 1440;  // minutes
     return axis.columns * axis.step > day ? time.substr(5, 5) + " " + time.substr(11, 5)
                                           : time.substr(11, 5);
@@ -156,7 +156,7 @@ std::string timeline_csv(const Report& report)
         const std::string names =
             "," + csv_field(limit.zone) + "," + csv_field(limit.location) + ",";
         for (const MinuteCount& minute : *limit.minutes) {
-            out += utc_text(minute.minute * 60).text + names + std::to_string(minute.requests) + ","
+            out += utc_text(minute.minute * 60) + names + std::to_string(minute.requests) + ","
                 + std::to_string(minute.refused) + "\n";
         }
     }

@@ -50,7 +50,7 @@ void DecisionList::add(Values& values, Reached reached, bool passes)
 {
     constexpr std::int64_t second = 1'000'000;  // us
     const std::int64_t time = values.record().time;
-    std::string line = utc_text(time / second).text;
+    std::string line = utc_text(time / second);
     char fraction[16];
     std::snprintf(fraction, sizeof(fraction), ".%03dZ,", static_cast<int>(time % second / 1000));
     line.pop_back();  // the Z

@@ -28,15 +28,6 @@ Directives http_level(const std::vector<Directive>& all)
     return out;
 }
 
-Directives pointers(const std::vector<Directive>& all)
-{
-    Directives out;
-    for (const Directive& one : all) {
-        out.push_back(&one);
-    }
-    return out;
-}
-
 class Reader {
 public:
     explicit Reader(HttpConf& conf) : conf_(conf) {}
@@ -52,7 +43,7 @@ public:
         Directives loose;  // locations outside of any server
         for (const Directive* one : all) {
             if (one->name == "server" && one->has_block) {
-                read_server(pointers(one->block), *one, http);
+                read_server(one->inner(), *one, http);
             } else if (one->name == "location" && one->has_block) {
                 loose.push_back(one);
             }
@@ -92,10 +83,7 @@ private:
             if (!good) {
                 fail_at(one.place, "\"" + one.name + "\" must have a variable and a block");
             }
-            auto& all = one.name == "map" ? known.maps
-                : one.name == "geo"       ? known.geos
-                                          : known.splits;
-            all[one.args.back().substr(1)] = &one;
+            known.blocks[one.args.back().substr(1)] = &one;
         } else if (one.name == "merge_slashes") {
             known.merge_slashes = one.args.size() != 1 || one.args[0] != "off";
         } else if (one.name == "ratelimit_ipv6_prefix") {
@@ -273,7 +261,7 @@ private:
                 location.try_files = one;
             } else if (one->name == "limit_except" && one->has_block) {
                 location.limit_except =
-                    LimitExcept{ one->args, location.own.around.inner(pointers(one->block)) };
+                    LimitExcept{ one->args, location.own.around.inner(one->inner()) };
             } else if (is_handler(*one)) {
                 location.handler = one;
             }
@@ -286,7 +274,7 @@ private:
         set_pattern(*location, directive);
         location->directive = &directive;
         location->parent = &parent;
-        read_level(*location, pointers(directive.block), parent.own, location->title());
+        read_level(*location, directive.inner(), parent.own, location->title());
         parent.children.push_back(std::move(location));
     }
 

@@ -34,22 +34,14 @@ RequestFacts::RequestFacts(Variables& variables)
       address(variables.logged("remote_addr")),
       status(variables.logged("status")),
       method(variables.method()),
-      scheme(variables.logged("scheme"))
+      scheme(variables.logged("scheme")),
+      body_length(variables.first_logged({ "content_length", "http_content_length" })),
+      upstream_status(variables.logged("upstream_status")),
+      upstream(
+          variables.first_logged({ "upstream_status", "upstream_addr", "upstream_response_time" })),
+      final_path(variables.first_logged({ "uri", "document_uri" }))
 {
-    for (const char* name : { "upstream_status", "upstream_addr", "upstream_response_time" }) {
-        upstream = upstream == nullptr ? variables.logged(name) : upstream;
-    }
-    upstream_status =
-        variables.is_logged("upstream_status") ? variables.logged("upstream_status") : nullptr;
-    for (const char* name : { "uri", "document_uri" }) {
-        if (final_path == nullptr && variables.is_logged(name)) {
-            final_path = variables.logged(name);
-        }
-    }
     final_path = final_path == path ? nullptr : final_path;
-    for (const char* name : { "content_length", "http_content_length" }) {
-        body_length = body_length == nullptr ? variables.logged(name) : body_length;
-    }
     if (variables.is_logged("http_host") && variables.is_logged("request")) {
         host_header = variables.logged("http_host");
         line = variables.logged("request");
@@ -58,13 +50,9 @@ RequestFacts::RequestFacts(Variables& variables)
 
 int RequestFacts::status_of(Values& values) const
 {
-    if (status_request_ != values.request()) {
-        const auto number =
-            status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
-        status_ = static_cast<int>(number.value_or(0));
-        status_request_ = values.request();
-    }
-    return status_;
+    const auto number =
+        status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
+    return static_cast<int>(number.value_or(0));
 }
 
 bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const

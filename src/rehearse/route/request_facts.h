@@ -57,16 +57,12 @@ struct RequestFacts {
     const Variable* status;
     const Variable* method;
     const Variable* scheme;
-    const Variable* body_length = nullptr;  // $content_length; empty: there was none
+    const Variable* body_length;  // $content_length; empty: there was none
+    const Variable* upstream_status;
+    const Variable* upstream;               // empty where no upstream was asked
+    const Variable* final_path;             // $uri at the end of the request; null: `path` is it
     const Variable* host_header = nullptr;  // also null if there is no `line`
     const Variable* line = nullptr;
-    const Variable* upstream_status = nullptr;
-    const Variable* upstream = nullptr;    // empty where no upstream was asked
-    const Variable* final_path = nullptr;  // $uri at the end of the request; null: `path` is it
-
-private:
-    mutable std::uint64_t status_request_ = 0;  // for which `status_` is valid
-    mutable int status_ = 0;
 };
 
 }  // namespace ratelimit::rehearse

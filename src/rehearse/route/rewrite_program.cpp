@@ -23,15 +23,6 @@ bool match_or_clear(
     return found;
 }
 
-Directives inner_of(const Directive& directive)
-{
-    Directives out;
-    for (const Directive& one : directive.block) {
-        out.push_back(&one);
-    }
-    return out;
-}
-
 /// The words of `if (...)` without the parentheses.
 std::vector<std::string> condition_words(const Directive& directive)
 {
@@ -198,7 +189,7 @@ Step if_of(
     if (step.condition.kind == Condition::Kind::exists && !facts.knows_files()) {
         step.condition = condition_by_status(one, facts).value_or(step.condition);
     }
-    step.inner = steps_of(inner_of(one), scope, facts, warnings);
+    step.inner = steps_of(one.inner(), scope, facts, warnings);
     return step;
 }
 
@@ -272,7 +263,7 @@ void RewriteProgram::declare(const Directives& directives, Scope& scope)
             if (words.size() == 3 && words[1].find('~') != std::string::npos) {
                 scope.declare_captures(words[2], one->place);
             }
-            declare(inner_of(*one), scope);
+            declare(one->inner(), scope);
         }
     }
 }

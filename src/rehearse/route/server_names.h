@@ -1,10 +1,10 @@
 #pragma once
 
+#include "rehearse/values/host_names.h"
 #include "rehearse/values/variables.h"
 
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -15,9 +15,9 @@ class ServerNames {
 public:
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    /// `preferred`: of two servers with the same name, such as those of ports 80 and 443, the
-    /// preferred one is found.
-    void add(std::string_view name, std::size_t server, bool preferred, const Place& place);
+    /// Of two servers with the same name, such as those of ports 80 and 443, the first one is
+    /// found.
+    void add(const std::string& name, std::size_t server, const Place& place);
     void set_default(std::size_t server) noexcept { default_ = server; }
 
     /// Looks up which captures of the regular expressions are needed.
@@ -32,17 +32,7 @@ public:
     std::size_t find(std::string_view host, Values& values) const;
 
 private:
-    struct Found {
-        std::size_t server;
-        bool preferred;
-    };
-    using Names = std::unordered_map<std::string, Found>;
-
-    static void put(Names& names, std::string name, Found found);
-
-    Names exact_;
-    Names heads_;  // ".example.com"
-    Names tails_;  // "www.example."
+    HostNames<std::size_t> names_;
     struct Pattern {
         std::string text;
         Regex regex;

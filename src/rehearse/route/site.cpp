@@ -317,20 +317,22 @@ void Site::choose_by_host(const HttpConf& conf)
     if (host_ == nullptr) {
         return;  // there is one server
     }
-    std::size_t first_default = ServerNames::none;
-    for (std::size_t i = 0; i < conf.servers.size(); ++i) {
-        const ServerConf& server = *conf.servers[i];
-        for (const std::string& name : server.names) {
-            names_.add(name, i, has_limits(server), server.top.directive->place);
-        }
-        if (server.names.empty()) {
-            names_.add("", i, has_limits(server), server.top.directive->place);
-        }
-        if (server.is_default && first_default == ServerNames::none) {
-            first_default = i;
+    // Of servers with the same name, one with limits is meant. Patterns are tried in their order.
+    for (const bool first : { true, false }) {
+        for (std::size_t i = 0; i < conf.servers.size(); ++i) {
+            const ServerConf& server = *conf.servers[i];
+            const auto names = server.names.empty() ? std::vector<std::string>{ "" } : server.names;
+            for (const std::string& name : names) {
+                if ((name.starts_with('~') || has_limits(server)) == first) {
+                    names_.add(name, i, server.top.directive->place);
+                }
+            }
         }
     }
-    names_.set_default(first_default == ServerNames::none ? 0 : first_default);
+    const auto found = std::find_if(
+        servers_.begin(), servers_.end(), [](const ServerConf* one) { return one->is_default; });
+    names_.set_default(
+        found == servers_.end() ? 0 : static_cast<std::size_t>(found - servers_.begin()));
 }
 
 const ServerConf* Site::server_of(Values& values) const

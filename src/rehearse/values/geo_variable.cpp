@@ -2,13 +2,12 @@
 #include "rehearse/values/variables.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 namespace ratelimit::rehearse {
 
 namespace {
-
-using namespace std::string_view_literals;
 
 /// The variable of a `geo`: the longest network with the address, or with `ranges` the range.
 class Geo : public Variable {
@@ -43,13 +42,6 @@ private:
         std::string value;
         Place place;
     };
-    /// The networks of one family and length of prefix.
-    struct Networks {
-        std::size_t bytes;
-        unsigned prefix;
-        std::unordered_map<std::string, std::string> values;
-    };
-
     void add(const Directive& entry)
     {
         if (entry.name.starts_with("proxy") || entry.has_block) {
@@ -67,7 +59,7 @@ private:
             add_range(entry);
         } else {
             const auto [bytes, prefix] = network_of(entry, entry.name);
-            networks(bytes.size(), prefix).values[bytes] = value;
+            networks_[{ prefix, bytes.size() }][bytes] = value;
         }
     }
 
@@ -89,7 +81,7 @@ private:
             fail_at(entry.place, "\"delete\" of ranges cannot be followed");
         }
         const auto [bytes, prefix] = network_of(entry, text);
-        networks(bytes.size(), prefix).values.erase(bytes);
+        networks_[{ prefix, bytes.size() }].erase(bytes);
     }
 
     static Network network_of(const Directive& entry, const std::string& text)
@@ -101,30 +93,11 @@ private:
         return *network;
     }
 
-    /// In the order of falling prefixes.
-    Networks& networks(std::size_t bytes, unsigned prefix)
-    {
-        auto at = networks_.begin();
-        while (at != networks_.end() && at->prefix > prefix) {
-            ++at;
-        }
-        for (auto same = at; same != networks_.end() && same->prefix == prefix; ++same) {
-            if (same->bytes == bytes) {
-                return *same;
-            }
-        }
-        return *networks_.insert(at, { bytes, prefix, {} });
-    }
-
     std::string_view compute(Values& values, std::string& own) const override
     {
         std::string address;
-        if (!parse_address(address_.value(values, own), address)) {
+        if (!parse_client(address_.value(values, own), address)) {
             address.assign(ipv4_length, '\xff');  // as nginx does
-        }
-        constexpr auto mapped = "\0\0\0\0\0\0\0\0\0\0\xff\xff"sv;
-        if (address.starts_with(mapped)) {
-            address.erase(0, mapped.size());
         }
         return ranges_only_ ? in_ranges(address) : in_networks(address);
     }
@@ -146,12 +119,12 @@ private:
     std::string_view in_networks(const std::string& address) const
     {
         std::string cut;
-        for (const Networks& one : networks_) {
-            if (one.bytes == address.size()) {
+        for (const auto& [kind, networks] : networks_) {
+            const auto [prefix, bytes] = kind;
+            if (bytes == address.size()) {
                 cut = address;
-                cut_address(cut, one.prefix);
-                const auto found = one.values.find(cut);
-                if (found != one.values.end()) {
+                cut_address(cut, prefix);
+                if (const auto found = networks.find(cut); found != networks.end()) {
                     return found->second;
                 }
             }
@@ -163,7 +136,11 @@ private:
     bool ranges_only_ = false;
     std::string default_;
     std::vector<Range> ranges_;
-    std::vector<Networks> networks_;
+    /// By the length of the prefix, the longest first, and that of addresses in bytes.
+    std::map<
+        std::pair<unsigned, std::size_t>, std::unordered_map<std::string, std::string>,
+        std::greater<>>
+        networks_;
 };
 
 }  // namespace

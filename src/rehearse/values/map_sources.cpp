@@ -22,15 +22,15 @@ bool is_late(std::string_view text, const Definitions& definitions, int depth)
 {
     const auto names = variables_in(text);
     return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-        const auto map = definitions.maps.find(name);
-        if (map == definitions.maps.end()) {
+        const Directive* map = definitions.block(name);
+        if (map == nullptr || map->name != "map") {
             return known_late(name);
         }
         if (depth == 0) {
             return false;
         }
-        const auto& lines = map->second->block;
-        return is_late(map->second->args.front(), definitions, depth - 1)
+        const auto& lines = map->block;
+        return is_late(map->args.front(), definitions, depth - 1)
             || std::any_of(lines.begin(), lines.end(), [&](const Directive& line) {
                    return is_value(line) && is_late(line.args.front(), definitions, depth - 1);
                });
@@ -58,11 +58,11 @@ std::vector<const Directive*> malformed_rates(std::string_view rate, const Defin
         || (rate != "$" + std::string(names[0]) && rate != "${" + std::string(names[0]) + "}")) {
         return out;
     }
-    const auto map = definitions.maps.find(names[0]);
-    if (map == definitions.maps.end()) {
+    const Directive* map = definitions.block(names[0]);
+    if (map == nullptr || map->name != "map") {
         return out;
     }
-    for (const Directive& line : map->second->block) {
+    for (const Directive& line : map->block) {
         if (is_value(line) && is_malformed(line.args.front())) {
             out.push_back(&line);
         }

@@ -68,6 +68,15 @@ Regex::Regex(const std::string& pattern, bool caseless, const Place& place)
     }
 }
 
+std::optional<std::size_t> Regex::capture_named(std::string_view name) const
+{
+    if (name.size() == 1 && name[0] >= '1' && name[0] <= '9') {
+        return static_cast<std::size_t>(name[0] - '0');
+    }
+    const auto found = names_.find(name);
+    return found == names_.end() ? std::nullopt : std::optional(found->second);
+}
+
 bool Regex::matches(std::string_view subject) const
 {
     return pcre2_match(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,8 @@ public:
 
     /// The numbers of the named captures.
     const std::map<std::string, std::size_t, std::less<>>& names() const { return names_; }
-    std::size_t capture_count() const { return capture_count_; }
+    /// The capture that a name or a digit means; empty: none.
+    std::optional<std::size_t> capture_named(std::string_view name) const;
 
 private:
     std::shared_ptr<void> code_;

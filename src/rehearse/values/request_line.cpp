@@ -1,6 +1,6 @@
 #include "rehearse/values/request_line.h"
 
-#include "rehearse/log/log_format.h"
+#include "limit/percent_text.h"
 
 #include <algorithm>
 
@@ -28,26 +28,6 @@ bool is_protocol(std::string_view text) noexcept
     };
     return dot != std::string_view::npos && is_number(text.substr(0, dot))
         && is_number(text.substr(dot + 1));
-}
-
-bool decode(std::string_view path, std::string& out)
-{
-    for (std::size_t i = 0; i < path.size(); ++i) {
-        if (path[i] != '%') {
-            out += path[i];
-            continue;
-        }
-        if (i + 2 >= path.size() || hex_digit(path[i + 1]) < 0 || hex_digit(path[i + 2]) < 0) {
-            return false;
-        }
-        const char letter = static_cast<char>(hex_digit(path[i + 1]) * 16 + hex_digit(path[i + 2]));
-        if (letter == '\0') {
-            return false;
-        }
-        out += letter;
-        i += 2;
-    }
-    return true;
 }
 
 /// Resolves `.` and `..`, and with `merge` merges slashes. False: above the root.
@@ -150,8 +130,8 @@ std::optional<std::string_view> normalized_path(std::string_view uri, std::strin
     if (plain) {
         return path;
     }
-    std::string decoded;
-    if (!decode(path, decoded) || !resolve_dots(decoded, merge, own)) {
+    const auto decoded = percent_decoded(path);
+    if (!decoded || decoded->find('\0') != decoded->npos || !resolve_dots(*decoded, merge, own)) {
         return std::nullopt;
     }
     return own;

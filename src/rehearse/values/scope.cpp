@@ -1,52 +1,10 @@
 #include "rehearse/conf/address.h"
-#include "rehearse/values/derived_variable.h"
 #include "rehearse/values/request_line.h"
 #include "rehearse/values/variables.h"
 
 #include <algorithm>
 
 namespace ratelimit::rehearse {
-
-namespace {
-
-/// $uri and $args, which `rewrite` changes.
-class RewrittenPart : public Variable {
-public:
-    explicit RewrittenPart(std::string Values::Rewritten::*part) : Variable(true), part_(part) {}
-
-private:
-    std::string_view compute(Values& values, std::string&) const override
-    {
-        return values.rewritten().*part_;
-    }
-
-    std::string Values::Rewritten::*part_;
-};
-
-class ServerName : public Variable {
-private:
-    std::string_view compute(Values& values, std::string&) const override
-    {
-        return values.rewritten().server_name;
-    }
-};
-
-/// $1 to $9, of the last regular expression that has matched.
-class Capture : public Variable {
-public:
-    explicit Capture(std::size_t number) : Variable(true), number_(number) {}
-
-private:
-    std::string_view compute(Values& values, std::string&) const override
-    {
-        const auto& captures = values.rewritten().captures;
-        return number_ < captures.size() ? std::string_view(captures[number_]) : std::string_view();
-    }
-
-    std::size_t number_;
-};
-
-}  // namespace
 
 bool Captures::match(const Regex& regex, std::string_view subject, Values& values) const
 {
@@ -103,11 +61,11 @@ Captures Scope::captures_of(const Regex& regex) const
     return out;
 }
 
-Expression Scope::compile(std::string_view text, const Place& place)
+Expression Scope::compile(std::string_view text, const Place& place, const Regex* regex)
 {
     std::vector<Expression::Part> parts;
     const auto literal = [&parts]() -> std::string& {
-        if (parts.empty() || parts.back().variable != nullptr) {
+        if (parts.empty() || parts.back().literal.empty()) {
             parts.emplace_back();
         }
         return parts.back().literal;
@@ -123,7 +81,8 @@ Expression Scope::compile(std::string_view text, const Place& place)
         if (name.empty()) {
             fail_at(place, "invalid variable name");
         }
-        parts.push_back({ {}, find(name, place) });
+        const auto capture = regex == nullptr ? std::nullopt : regex->capture_named(name);
+        parts.push_back({ {}, capture ? nullptr : find(name, place), capture });
     }
     return Expression(std::move(parts));
 }
@@ -160,39 +119,32 @@ const Variable* Scope::find(std::string_view name, const Place& place)
     return variable;
 }
 
-const Variable* Scope::derived(
-    const Variable* source,
-    std::function<std::string_view(std::string_view source, std::string& own)> function,
-    bool changes)
-{
-    return source == nullptr
-        ? nullptr
-        : variables_.own(std::make_unique<Derived>(source, std::move(function), changes));
-}
-
 /// $uri, $args and their parts, which `rewrite` changes. Null: the log does not have them.
 const Variable* Scope::make_from_uri(const std::string& name)
 {
+    const auto rewritten = [this](std::string Values::Rewritten::*part) {
+        return variables_.computed(
+            [part](Values& values, std::string&) -> std::string_view {
+                return values.rewritten().*part;
+            },
+            true);
+    };
     if (name == "uri" || name == "document_uri") {
-        return variables_.path() == nullptr
-            ? nullptr
-            : variables_.own(std::make_unique<RewrittenPart>(&Values::Rewritten::path));
+        return variables_.path() == nullptr ? nullptr : rewritten(&Values::Rewritten::path);
     }
     if (variables_.args() == nullptr) {
         return nullptr;
     }
+    const Variable* args = rewritten(&Values::Rewritten::args);
     if (name == "args" || name == "query_string") {
-        return variables_.own(std::make_unique<RewrittenPart>(&Values::Rewritten::args));
+        return args;
     }
-    const auto empty_or = [](std::string_view args, std::string&) -> std::string_view {
-        return args.empty() ? "" : "?";
-    };
-    const Variable* args =
-        variables_.own(std::make_unique<RewrittenPart>(&Values::Rewritten::args));
     if (name == "is_args") {
-        return derived(args, empty_or, true);
+        return variables_.derived(
+            args, [](std::string_view text, std::string&) { return text.empty() ? "" : "?"; },
+            true);
     }
-    return derived(
+    return variables_.derived(
         args,
         [wanted = name.substr(4)](std::string_view text, std::string&) {
             return argument(text, wanted);
@@ -203,25 +155,19 @@ const Variable* Scope::make_from_uri(const std::string& name)
 /// Variables of the request line and its headers.
 const Variable* Scope::make_from_request(const std::string& name)
 {
-    const auto from_line = [&](std::string_view RequestLine::*part) {
-        return derived(variables_.logged("request"), [part](std::string_view line, std::string&) {
-            const auto parts = parse_request_line(line);
-            return parts ? (*parts).*part : std::string_view();
-        });
-    };
     if (name == "request_method") {
         return variables_.method();
     }
     if (name == "request_uri") {
-        return derived(from_line(&RequestLine::uri), [](std::string_view uri, std::string&) {
+        return variables_.derived(variables_.request_uri(), [](std::string_view uri, std::string&) {
             return origin_form(uri);
         });
     }
     if (name == "server_protocol") {
-        return from_line(&RequestLine::protocol);
+        return variables_.of_line(&RequestLine::protocol);
     }
     if (name.starts_with("cookie_")) {
-        return derived(
+        return variables_.derived(
             variables_.logged("http_cookie"),
             [wanted = name.substr(7)](std::string_view header, std::string&) {
                 return cookie(header, wanted);
@@ -233,24 +179,20 @@ const Variable* Scope::make_from_request(const std::string& name)
 const Variable* Scope::make_from_address(const std::string& name)
 {
     const Variable* address = variables_.logged("remote_addr");
-    if (address == nullptr) {
-        return nullptr;
-    }
     if (name == "binary_remote_addr") {
-        return variables_.own(std::make_unique<Derived>(
+        return variables_.derived(
             address, [](std::string_view text, std::string& own) -> std::string_view {
                 return parse_address(text, own) ? own : text;
-            }));
+            });
     }
     const bool is_text = name.ends_with("_text");
     const auto network = parse_network_variable(name);
     const NetworkBits bits =
         network ? *network : NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix };
-    return variables_.own(std::make_unique<Derived>(
-        address, [bits, is_text](std::string_view text, std::string& own) {
-            const std::string_view bytes = network_of(text, bits, own);
-            return is_text ? network_text(bytes, bits, own) : bytes;
-        }));
+    return variables_.derived(address, [bits, is_text](std::string_view text, std::string& own) {
+        const std::string_view bytes = network_of(text, bits, own);
+        return is_text ? network_text(bytes, bits, own) : bytes;
+    });
 }
 
 /// Null: it cannot be computed.
@@ -268,18 +210,15 @@ const Variable* Scope::make(const std::string& name)
         found->second->needed = true;
         return found->second;
     }
-    const Definitions& definitions = variables_.definitions();
-    if (const auto map = definitions.maps.find(name); map != definitions.maps.end()) {
-        return variables_.own(make_map(*this, *map->second));
-    }
-    if (const auto geo = definitions.geos.find(name); geo != definitions.geos.end()) {
-        return variables_.own(make_geo(*this, *geo->second));
-    }
-    if (const auto split = definitions.splits.find(name); split != definitions.splits.end()) {
-        return variables_.own(make_split(*this, *split->second));
+    if (const Directive* block = variables_.definitions().block(name)) {
+        const auto make_one = block->name == "map" ? make_map
+            : block->name == "geo"                 ? make_geo
+                                                   : make_split;
+        return variables_.own(make_one(*this, *block));
     }
     if (name == "server_name") {
-        return variables_.own(std::make_unique<ServerName>());
+        return variables_.computed(
+            [](Values& values, std::string&) { return values.rewritten().server_name; });
     }
     if (name == "binary_remote_addr" || name == "ratelimit_client"
         || name == "ratelimit_client_text" || name.starts_with(network_variable_prefix)) {
@@ -287,7 +226,13 @@ const Variable* Scope::make(const std::string& name)
     }
     if (name.size() == 1 && name[0] >= '1' && name[0] <= '9') {
         needs_captures_ = true;
-        return variables_.own(std::make_unique<Capture>(static_cast<std::size_t>(name[0] - '0')));
+        const auto number = static_cast<std::size_t>(name[0] - '0');
+        return variables_.computed(
+            [number](Values& values, std::string&) -> std::string_view {
+                const auto& captures = values.rewritten().captures;
+                return number < captures.size() ? captures[number] : std::string_view();
+            },
+            true);
     }
     return make_from_request(name);
 }

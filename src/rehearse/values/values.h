@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -157,6 +160,21 @@ private:
     std::size_t id_;
 };
 
+/// A variable that a function computes, as Variable::compute.
+class Computed : public Variable {
+public:
+    using Function = std::function<std::string_view(Values& values, std::string& own)>;
+    Computed(Function function, bool changes) : Variable(changes), function_(std::move(function)) {}
+
+private:
+    std::string_view compute(Values& values, std::string& own) const override
+    {
+        return function_(values, own);
+    }
+
+    Function function_;
+};
+
 /// A variable that `set` or a named capture gives a value, which is empty before.
 class Assigned : public Variable {
 public:
@@ -186,35 +204,40 @@ class Expression {
 public:
     struct Part {
         std::string literal;
-        const Variable* variable = nullptr;  // null: the literal
+        const Variable* variable = nullptr;
+        std::optional<std::size_t> capture = std::nullopt;  // of the captures that `value` is given
     };
 
     Expression() = default;
     explicit Expression(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
-    const std::vector<Part>& parts() const noexcept { return parts_; }
-
-    /// Uses `own` if it has to put parts together. Valid until the next request or use of `own`.
-    std::string_view value(Values& values, std::string& own) const
+    /// Uses `own` if it has to put parts together. Valid until the next request or use of `own`,
+    /// and as long as the captures.
+    std::string_view value(
+        Values& values, std::string& own, std::span<const std::string_view> captures = {}) const
     {
-        if (parts_.empty()) {
-            return {};
-        }
         if (parts_.size() == 1) {
-            const Part& part = parts_.front();
-            return part.variable == nullptr ? std::string_view(part.literal)
-                                            : part.variable->value(values);
+            return text_of(parts_.front(), values, captures);
         }
         std::string whole;
         for (const Part& part : parts_) {
-            whole += part.variable == nullptr ? std::string_view(part.literal)
-                                              : part.variable->value(values);
+            whole += text_of(part, values, captures);
         }
         own = std::move(whole);
         return own;
     }
 
 private:
+    static std::string_view text_of(
+        const Part& part, Values& values, std::span<const std::string_view> captures)
+    {
+        if (part.capture) {
+            return *part.capture < captures.size() ? captures[*part.capture] : std::string_view();
+        }
+        return part.variable == nullptr ? std::string_view(part.literal)
+                                        : part.variable->value(values);
+    }
+
     std::vector<Part> parts_;
 };
 

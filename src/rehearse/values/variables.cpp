@@ -1,60 +1,8 @@
 #include "rehearse/values/variables.h"
 
-#include "rehearse/values/derived_variable.h"
 #include "rehearse/values/request_line.h"
 
-#include <algorithm>
-#include <functional>
-#include <optional>
-
 namespace ratelimit::rehearse {
-
-namespace {
-
-class Logged : public Variable {
-public:
-    explicit Logged(std::size_t index) : index_(index) {}
-
-private:
-    std::string_view compute(Values& values, std::string& own) const override
-    {
-        const std::string_view text = values.record().value(index_);
-        if (text == "-") {
-            return {};
-        }
-        if (values.escape() == Escape::none || text.find('\\') == std::string_view::npos) {
-            return text;
-        }
-        unescape(text, values.escape(), own);
-        return own;
-    }
-
-    std::size_t index_;
-};
-
-/// $host: of an absolute URI, or of the Host header.
-class Host : public Variable {
-public:
-    Host(const Variable* header, const Variable* line) : header_(header), line_(line) {}
-
-private:
-    std::string_view compute(Values& values, std::string& own) const override
-    {
-        if (line_ != nullptr) {
-            const auto parts = parse_request_line(line_->value(values));
-            const std::string_view host = parts ? absolute_host(parts->uri) : std::string_view();
-            if (!host.empty()) {
-                return host_of(host, own);
-            }
-        }
-        return host_of(header_->value(values), own);
-    }
-
-    const Variable* header_;
-    const Variable* line_;  // null: not in the log
-};
-
-}  // namespace
 
 const Variable* Variables::logged(std::string_view name)
 {
@@ -62,28 +10,48 @@ const Variable* Variables::logged(std::string_view name)
     if (known != logged_.end()) {
         return known->second;
     }
-    const auto& names = format_.names();
-    const auto found = std::find(names.begin(), names.end(), name);
     const Variable* variable = nullptr;
-    if (found != names.end()) {
-        variable = own(std::make_unique<Logged>(wanted_->size()));
-        wanted_->push_back(static_cast<std::size_t>(found - names.begin()));
+    if (const auto place = format_.index_of(name)) {
+        const std::size_t index = wanted_->size();
+        variable = computed([index](Values& values, std::string& own) -> std::string_view {
+            const std::string_view text = values.record().value(index);
+            if (text == "-") {
+                return {};
+            }
+            if (values.escape() == Escape::none || text.find('\\') == std::string_view::npos) {
+                return text;
+            }
+            unescape(text, values.escape(), own);
+            return own;
+        });
+        wanted_->push_back(*place);
     }
     logged_.emplace(name, variable);
     return variable;
 }
 
-/// $request_uri; null: the log does not have it.
+const Variable* Variables::first_logged(std::initializer_list<const char*> names)
+{
+    const Variable* found = nullptr;
+    for (const char* name : names) {
+        found = found == nullptr ? logged(name) : found;
+    }
+    return found;
+}
+
+const Variable* Variables::of_line(std::string_view RequestLine::*part)
+{
+    return derived(logged("request"), [part](std::string_view line, std::string&) {
+        const auto parts = parse_request_line(line);
+        return parts ? (*parts).*part : std::string_view();
+    });
+}
+
 const Variable* Variables::request_uri()
 {
     if (request_uri_ == nullptr) {
-        request_uri_ = logged("request_uri");
-    }
-    if (const Variable* line = request_uri_ == nullptr ? logged("request") : nullptr) {
-        request_uri_ = own(std::make_unique<Derived>(line, [](std::string_view text, std::string&) {
-            const auto parts = parse_request_line(text);
-            return parts ? parts->uri : std::string_view();
-        }));
+        const Variable* found = logged("request_uri");
+        request_uri_ = found == nullptr ? of_line(&RequestLine::uri) : found;
     }
     return request_uri_;
 }
@@ -91,20 +59,13 @@ const Variable* Variables::request_uri()
 /// From the request as the client sent it, since $uri at the end of a request may be another.
 const Variable* Variables::path()
 {
-    if (path_ != nullptr) {
-        return path_;
-    }
-    if (const Variable* uri = request_uri()) {
-        path_ = own(std::make_unique<Derived>(
-            uri, [merge = definitions_.merge_slashes](std::string_view text, std::string& out) {
-                return text.empty()
-                    ? text
-                    : normalized_path(text, out, merge).value_or(std::string_view());
-            }));
-    } else if (const Variable* logged_path = logged("uri")) {
-        path_ = logged_path;
-    } else {
-        path_ = logged("document_uri");
+    if (path_ == nullptr) {
+        const auto normalized = [merge = definitions_.merge_slashes](
+                                    std::string_view text, std::string& out) -> std::string_view {
+            return text.empty() ? text : normalized_path(text, out, merge).value_or("");
+        };
+        const Variable* uri = request_uri();
+        path_ = uri == nullptr ? first_logged({ "uri", "document_uri" }) : derived(uri, normalized);
     }
     return path_;
 }
@@ -112,40 +73,36 @@ const Variable* Variables::path()
 const Variable* Variables::method()
 {
     if (method_ == nullptr) {
-        method_ = logged("request_method");
-    }
-    if (const Variable* line = method_ == nullptr ? logged("request") : nullptr) {
-        method_ = own(std::make_unique<Derived>(line, [](std::string_view text, std::string&) {
-            const auto parts = parse_request_line(text);
-            return parts ? parts->method : std::string_view();
-        }));
+        const Variable* found = logged("request_method");
+        method_ = found == nullptr ? of_line(&RequestLine::method) : found;
     }
     return method_;
 }
 
+/// Of an absolute URI, or of the Host header.
 const Variable* Variables::host()
 {
     if (host_ == nullptr) {
         host_ = logged("host");
     }
     if (host_ == nullptr && is_logged("http_host")) {
-        host_ = own(std::make_unique<Host>(logged("http_host"), logged("request")));
+        host_ = computed([header = logged("http_host"),
+                          uri = of_line(&RequestLine::uri)](Values& values, std::string& own) {
+            const std::string_view host =
+                uri == nullptr ? std::string_view() : absolute_host(uri->value(values));
+            return host_of(host.empty() ? header->value(values) : host, own);
+        });
     }
     return host_;
 }
 
 const Variable* Variables::args()
 {
-    if (args_ != nullptr) {
-        return args_;
-    }
-    if (const Variable* uri = request_uri()) {
-        args_ = own(std::make_unique<Derived>(
-            uri, [](std::string_view text, std::string&) { return arguments_of(text); }));
-    } else if (const Variable* logged_args = logged("args")) {
-        args_ = logged_args;
-    } else {
-        args_ = logged("query_string");
+    if (args_ == nullptr) {
+        const Variable* uri = request_uri();
+        args_ = uri == nullptr
+            ? first_logged({ "args", "query_string" })
+            : derived(uri, [](std::string_view text, std::string&) { return arguments_of(text); });
     }
     return args_;
 }

@@ -2,9 +2,10 @@
 
 #include "rehearse/conf/conf_text.h"
 #include "rehearse/values/regex.h"
+#include "rehearse/values/request_line.h"
 #include "rehearse/values/values.h"
 
-#include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <set>
@@ -16,11 +17,17 @@ namespace ratelimit::rehearse {
 
 /// What the configuration says of variables, for all servers.
 struct Definitions {
-    std::map<std::string, const Directive*, std::less<>> maps;
-    std::map<std::string, const Directive*, std::less<>> geos;
-    std::map<std::string, const Directive*, std::less<>> splits;  // split_clients
+    /// `map`, `geo` and `split_clients`, by the names of their variables.
+    std::map<std::string, const Directive*, std::less<>> blocks;
     bool merge_slashes = true;
     unsigned ipv6_prefix = 64;  // of $ratelimit_client
+
+    /// Null: the variable has none.
+    const Directive* block(std::string_view name) const
+    {
+        const auto found = blocks.find(name);
+        return found == blocks.end() ? nullptr : found->second;
+    }
 };
 
 /// Owns variables, and notes which variables of the log they need.
@@ -39,6 +46,8 @@ public:
 
     /// A variable that each line has; null: it has not.
     const Variable* logged(std::string_view name);
+    /// The first of them that each line has.
+    const Variable* first_logged(std::initializer_list<const char*> names);
 
     /// Whether each line has this variable; it is not noted as needed.
     bool is_logged(std::string_view name) const noexcept
@@ -55,6 +64,25 @@ public:
         return owned_.back().get();
     }
 
+    /// `changes`: as of Variable.
+    const Variable* computed(Computed::Function function, bool changes = false)
+    {
+        return own(std::make_unique<Computed>(std::move(function), changes));
+    }
+    /// Computed from another one by `function(text, own)`; null if that is null.
+    template <class Function>
+    const Variable* derived(const Variable* source, Function function, bool changes = false)
+    {
+        const auto compute = [=](Values& values, std::string& own) -> std::string_view {
+            return function(source->value(values), own);
+        };
+        return source == nullptr ? nullptr : computed(compute, changes);
+    }
+
+    /// A part of $request; null: the log does not have it.
+    const Variable* of_line(std::string_view RequestLine::*part);
+    /// $request_uri, which may have a scheme and a host; null: the log does not have it.
+    const Variable* request_uri();
     /// The path of a request as the client sent it. Empty: the request reaches no location.
     const Variable* path();
     /// Its arguments, the same; null: the log does not have them.
@@ -67,8 +95,6 @@ public:
     const std::string& log_title() const noexcept { return format_.title(); }
 
 private:
-    const Variable* request_uri();
-
     const LogFormat& format_;
     const Definitions& definitions_;
     std::shared_ptr<std::vector<std::size_t>> wanted_;
@@ -114,7 +140,8 @@ public:
 
     /// Compiles text with variables. Throws InputError, with the name and the place, for one that
     /// cannot be followed.
-    Expression compile(std::string_view text, const Place& place);
+    /// `regex`: its captures are those that Expression::value is given.
+    Expression compile(std::string_view text, const Place& place, const Regex* regex = nullptr);
     const Variable* find(std::string_view name, const Place& place);
 
     /// Of `set $name`: null or false if nothing needs it so far.
@@ -133,10 +160,6 @@ private:
     const Variable* make_from_request(const std::string& name);
     const Variable* make_from_address(const std::string& name);
     const Variable* make_from_uri(const std::string& name);
-    const Variable* derived(
-        const Variable* source,
-        std::function<std::string_view(std::string_view source, std::string& own)> function,
-        bool changes = false);
 
     Variables& variables_;
     std::map<std::string, const Assigned*, std::less<>> assigned_;
