@@ -132,7 +132,7 @@ subtest 'map, geo and set are followed' => sub {
         is_deeply by_key("$conf ratelimit_zone \$v zone=z rate=1r/d; ratelimit zone=z;", paths(map { "/?x=$_" } @values)),
             $expected, $_;
     }
-    my $geo = 'geo $v { default d; 10.0.0.0/8 ten; 10.1.0.0/16 inner; 2001:db8::/32 six; 127.0.0.1 one; 192.168.0.0/16 no; delete 192.168.0.0/16; }';
+    my $geo = 'geo $v { default d; 10.0.0.0/8 ten; 010.1.0.0/16 inner; 2001:db8::/32 six; 127.0.0.1 one; 192.168.0.0/16 no; delete 192.168.0.0/16; }';
     my $ranges = 'geo $remote_addr $v { ranges; default d; 10.0.0.0-10.0.255.255 ten; 10.1.0.0-10.1.255.255 inner; '
         . '2001:db8::-2001:db8:ffff:ffff:ffff:ffff:ffff:ffff six; 127.0.0.1-127.0.0.1 one; }';
     is_deeply by_key("$_ ratelimit_zone \$v zone=z rate=1r/d; ratelimit zone=z;",

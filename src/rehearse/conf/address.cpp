@@ -10,13 +10,37 @@ namespace {
 
 constexpr std::size_t ipv6_length = 16;
 
+/// As nginx reads it: inet_pton takes no leading zeros.
+bool parse_ipv4(std::string_view text, unsigned char* out) noexcept
+{
+    std::size_t at = 0;
+    for (std::size_t part = 0; part < ipv4_length; ++part) {
+        unsigned number = 0;
+        std::size_t digits = 0;
+        for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at, ++digits) {
+            number = number * 10 + static_cast<unsigned>(text[at] - '0');
+        }
+        if (digits == 0 || digits > 3 || number > 255) {
+            return false;
+        }
+        out[part] = static_cast<unsigned char>(number);
+        const bool last = part + 1 == ipv4_length;
+        if (last ? at != text.size() : (at == text.size() || text[at] != '.')) {
+            return false;
+        }
+        ++at;
+    }
+    return true;
+}
+
 }  // namespace
 
 bool parse_address(std::string_view text, std::string& out)
 {
     const bool ipv6 = text.find(':') != std::string_view::npos;
     unsigned char bytes[ipv6_length];
-    if (inet_pton(ipv6 ? AF_INET6 : AF_INET, std::string(text).c_str(), bytes) != 1) {
+    if (ipv6 ? inet_pton(AF_INET6, std::string(text).c_str(), bytes) != 1
+             : !parse_ipv4(text, bytes)) {
         return false;
     }
     out.assign(reinterpret_cast<const char*>(bytes), ipv6 ? ipv6_length : ipv4_length);

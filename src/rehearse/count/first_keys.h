@@ -34,7 +34,7 @@ public:
     /// Adds a value, or replaces that of its key, which came later in the order.
     void offer(const Value& value)
     {
-        if (!last_ || value < *last_) {
+        if (most_ > 0 && (!last_ || value < *last_)) {
             (*this)[value.key] = value;
         }
     }

@@ -85,7 +85,7 @@ void KeyTable::remove_expired(std::int64_t now)
     for (std::size_t i = 0; i < keys_.size(); ++i) {
         KeyCount* counts = &counts_[i * limits_];
         if (keys_[i].expires <= now) {
-            for (std::size_t limit = 0; busiest_ > 0 && limit < limits_; ++limit) {
+            for (std::size_t limit = 0; limit < limits_; ++limit) {
                 busiest_forgotten_[limit].offer({ keys_[i].text, counts[limit] });
             }
             forgotten_.put(keys_[i].hash, counts);

@@ -50,9 +50,13 @@ RequestFacts::RequestFacts(Variables& variables)
 
 int RequestFacts::status_of(Values& values) const
 {
-    const auto number =
-        status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
-    return static_cast<int>(number.value_or(0));
+    if (status_request_ != values.request()) {
+        const auto number =
+            status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
+        status_ = static_cast<int>(number.value_or(0));
+        status_request_ = values.request();
+    }
+    return status_;
 }
 
 bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const

@@ -63,6 +63,10 @@ struct RequestFacts {
     const Variable* final_path;             // $uri at the end of the request; null: `path` is it
     const Variable* host_header = nullptr;  // also null if there is no `line`
     const Variable* line = nullptr;
+
+private:
+    mutable std::uint64_t status_request_ = 0;  // for which `status_` is valid
+    mutable int status_ = 0;
 };
 
 }  // namespace ratelimit::rehearse
