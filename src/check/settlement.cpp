@@ -53,7 +53,7 @@ public:
         ago_ = ago;
         began_ = client.now();
         receipt_ = receipt;
-        receipt_.policy.reserve = 0;  // only a check leaves it
+        receipt_.policy.reserve = 0;  // only a check leaves one
         receipt_.redis_key = redis_key_ = receipt.redis_key;
         receipt_.block_key = block_key_ = receipt.block_key;
         receipt_.key = key_ = receipt.key;

@@ -227,6 +227,7 @@ std::string_view UsageScanner::read_string(std::string_view text) noexcept
         }
         at = end + 1;
     }
+    found_ = false;
     if (is_name_) {
         const std::string_view left = level_.substr(0, level_.find('.')).substr(matched_);
         is_name_ = left.starts_with(text.substr(0, end));
@@ -237,7 +238,6 @@ std::string_view UsageScanner::read_string(std::string_view text) noexcept
         return {};
     }
     in_string_ = false;
-    found_ = found_ && is_name_;
     return text.substr(end + 1);
 }
 
