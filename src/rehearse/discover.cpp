@@ -148,7 +148,7 @@ Discovery discover(
             path.rate = limit.suggested->rate;
             path.clients_refused = limit.suggested->keys_refused;
         }
-        fill_table({ *out.run->subject().rehearsal().trace(), conf.zones, conf.titles, i }, path);
+        fill_table({ *out.run->subject().rehearsal().trace(), conf.zones, conf.limits, i }, path);
     }
     return out;
 }

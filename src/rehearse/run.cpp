@@ -284,7 +284,7 @@ void build(Run& run, const Settings& settings)
         report.against = against_report(run, settings);
     }
     const ReportOptions options{ !settings.server.empty(), settings.busiest };
-    for (std::size_t i = 0; i < subject.conf().titles.size(); ++i) {
+    for (std::size_t i = 0; i < subject.conf().limits.size(); ++i) {
         report.limits.push_back(limit_report(subject, i, options));
     }
     add_quotas(subject, settings.share, settings.curves, report.limits);

@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         LimitReqs limit_reqs(conf->limit_req_zones, conf->limit_req_titles.size(), {}, evidence);
         format->want(variables.wanted(), false);
         Values values(format->escape());
-        Rehearsal rehearsal(conf->zones, conf->titles, {});
+        Rehearsal rehearsal(conf->zones, conf->limits, {});
         Record record;
         for (const char* path : { "/", "/api/x?a=1", "/login", "/%2e%2E/x" }) {
             const std::string line = "10.1.2.3 - - [22/Nov/2026:14:06:05 +0000] \"GET "

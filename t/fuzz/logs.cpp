@@ -38,7 +38,7 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
     const Evidence evidence(variables);
     LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_req_titles.size(), {}, evidence);
     format.want(variables.wanted(), site.has_concurrency());
-    Rehearsal rehearsal(conf.zones, conf.titles, {});
+    Rehearsal rehearsal(conf.zones, conf.limits, {});
     Values values(format.escape());
     Record record;
     std::int64_t now = 0;
@@ -55,7 +55,7 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
         lines.remove_prefix(std::min(end + 1, lines.size()));
     }
     rehearsal.finish();
-    for (std::size_t i = 0; i < conf.titles.size(); ++i) {
+    for (std::size_t i = 0; i < conf.limits.size(); ++i) {
         const LimitResult& result = rehearsal.results()[i];
         const auto numbers = rehearsal.numbers(i);
         must(result.refused <= result.requests && numbers.keys_refused <= numbers.keys);

@@ -31,7 +31,7 @@ public:
           evidence_(variables_),
           limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), {}, evidence_),
           values_(rehearse::Escape::standard),
-          rehearsal(conf_->zones, conf_->titles, {})
+          rehearsal(conf_->zones, conf_->limits, {})
     {
         format_->want(variables_.wanted(), site_.has_concurrency());
     }

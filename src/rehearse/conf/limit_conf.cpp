@@ -53,6 +53,9 @@ LimitConf read_limit(const Directive& directive, const std::vector<ZoneConf>& zo
         fail_at(directive.place, error->message(limit.title()));
     }
     limit.zone = static_cast<std::size_t>(zone - zones.begin());
+    limit.policy = zone->policy;
+    limit.policy.burst = limit.burst ? limit.burst : limit.policy.burst;
+    limit.policy.reserve = limit.reserve.of(limit.policy.whole());
     return limit;
 }
 

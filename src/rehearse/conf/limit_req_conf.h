@@ -33,7 +33,7 @@ struct LimitReqConf {
 /// A `limit_req` as it is reported.
 struct LimitReqTitle {
     std::size_t zone = 0;
-    std::string location;  // as LimitTitle::location
+    std::string location;  // as LimitConf::location
     std::string policy;    // "limit_req, 10r/s, burst 20, nodelay"
     std::optional<std::size_t> server;
     bool dry_run = false;

@@ -34,8 +34,8 @@ struct Course {
 /// Of charge= below the cost, src/limit returns less than a microsecond too little or too much.
 class Bounds {
 public:
-    Bounds(const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles)
-        : least_(zones, titles, 0), most_(zones, titles, 0)
+    Bounds(const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits)
+        : least_(zones, limits, 0), most_(zones, limits, 0)
     {
     }
 

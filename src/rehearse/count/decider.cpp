@@ -8,21 +8,21 @@
 namespace ratelimit::rehearse {
 
 Decider::Decider(
-    const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles, std::size_t busiest)
+    const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits, std::size_t busiest)
+    : limits_(limits)
 {
-    std::vector<std::size_t> places(zones.size());
-    for (const LimitTitle& title : titles) {
-        limits_.push_back({ title.zone, places[title.zone]++, title.policy, title.shadow,
-                            title.variable_rate, !title.start.empty() });
+    std::vector<std::size_t> counts(zones.size());
+    for (const LimitConf& limit : limits) {
+        ++counts[limit.zone];
     }
     for (std::size_t i = 0; i < zones.size(); ++i) {
-        zones_.emplace_back(zones[i].policy.algorithm, places[i], busiest);
+        zones_.emplace_back(zones[i].policy.algorithm, counts[i], busiest);
     }
 }
 
 void Decider::set_rate(std::size_t zone, const Rate& rate)
 {
-    for (Limit& limit : limits_) {
+    for (LimitConf& limit : limits_) {
         if (limit.zone == zone) {
             limit.policy.rate = rate;
         }
@@ -32,21 +32,19 @@ void Decider::set_rate(std::size_t zone, const Rate& rate)
 /// Finds the key, and checks it.
 void Decider::prepare(const AskedLimit& asked, std::int64_t now, std::int64_t end, Decided& out)
 {
-    const Limit& limit = limits_[asked.number];
+    const LimitConf& limit = limits_[asked.number];
     out.policy = limit.policy;
     out.cost = asked.cost;
-    if (limit.variable_rate) {
+    if (limit.variable_rate()) {
         out.policy.rate = asked.rate;
     }
-    if (limit.variable_start) {
-        out.policy.start_day = asked.start_day;
-    }
+    out.policy.start_day = asked.start_day;
     enter_period(out.policy, microseconds{ now });
     out.policy.reserve = asked.reserve.of(out.policy.whole());
     KeyTable& keys = zones_[limit.zone];
     out.key = &keys.find(asked.key, asked.key_id, now);
-    out.count = &keys.count(*out.key, limit.place);
-    out.record = &keys.record_of(*out.key, out.policy.record(limit.variable_rate));
+    out.count = &keys.count(*out.key, limit.number_in_zone);
+    out.record = &keys.record_of(*out.key, out.policy.record(limit.variable_rate()));
     out.blocked = microseconds{ std::max<std::int64_t>(out.key->blocked_until - now, 0) };
     out.check.emplace(
         out.record->state, out.policy, microseconds{ now }, out.cost, microseconds{ end });
@@ -102,7 +100,7 @@ bool Decider::check(
     std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed)
 {
     const auto is_malformed = [&](const AskedLimit& one) {
-        return limits_[one.number].variable_rate && one.rate.quota == 0;
+        return limits_[one.number].variable_rate() && one.rate.quota == 0;
     };
     decided_.clear();
     decided_.resize(asked.size());

@@ -18,9 +18,9 @@ struct AskedLimit {
     std::string_view key;      // as it is counted
     std::uint64_t key_id = 0;  // its hash
     std::int64_t cost = 1;
-    std::int64_t charge = -1;    // of charge=: the cost in the end; -1: `cost`
-    Rate rate;                   // of a zone whose rate is a variable; a quota of 0: malformed
-    std::uint8_t start_day = 1;  // of a zone whose rate or start is a variable
+    std::int64_t charge = -1;  // of charge=: the cost in the end; -1: `cost`
+    Rate rate;                 // of a zone whose rate is a variable; a quota of 0: malformed
+    std::uint8_t start_day = 1;
     Reserve reserve;
 
     /// Keys are compared by their hashes.
@@ -39,7 +39,7 @@ struct AskedLimit {
 class Decider {
 public:
     Decider(
-        const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+        const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
         std::size_t busiest);
 
     /// Gives a zone another rate, at all its limits. Call before the first request.
@@ -75,25 +75,16 @@ public:
     /// By LimitConf::number.
     KeyTally::Numbers numbers(std::size_t number) const
     {
-        return table_of(number).numbers(limits_[number].place);
+        return table_of(number).numbers(limits_[number].number_in_zone);
     }
     std::vector<BusyKey> busiest(std::size_t number) const
     {
-        return table_of(number).busiest(limits_[number].place);
+        return table_of(number).busiest(limits_[number].number_in_zone);
     }
     /// Whether the numbers of keys are exact, not estimates.
     bool exact(std::size_t number) const noexcept { return table_of(number).exact(); }
 
 private:
-    struct Limit {
-        std::size_t zone;
-        std::size_t place;  // among the limits of the zone
-        Policy policy;
-        bool shadow;
-        bool variable_rate;
-        bool variable_start;
-    };
-
     const KeyTable& table_of(std::size_t number) const { return zones_[limits_[number].zone]; }
     bool is_shadow(const AskedLimit& asked) const { return limits_[asked.number].shadow; }
     void prepare(const AskedLimit& asked, std::int64_t now, std::int64_t end, Decided& out);
@@ -105,8 +96,8 @@ private:
     static void settle(const AskedLimit& asked, Decided& limit, std::int64_t now);
     friend class Bounds;  // decides by two of them
 
-    std::vector<Limit> limits_;    // by LimitConf::number
-    std::vector<KeyTable> zones_;  // by the zone's index
+    std::vector<LimitConf> limits_;  // by LimitConf::number
+    std::vector<KeyTable> zones_;    // by the zone's index
     std::vector<Decided> decided_;
     bool failed_ = false;  // a malformed rate refuses the request
 };

@@ -11,59 +11,46 @@ namespace ratelimit::rehearse {
 namespace {
 
 /// A request that takes nothing is not delayed.
-bool is_delayed(const Decider::Decided& limit, const PlannedLimit& planned)
+bool is_delayed(const Decider::Decided& limit, const LimitConf& conf)
 {
-    return limit.cost > 0 && delay_of(limit.policy, limit.verdict, planned.undelayed).count() > 0;
-}
-
-std::vector<std::size_t> zones_of(const std::vector<LimitTitle>& titles)
-{
-    std::vector<std::size_t> out;
-    out.reserve(titles.size());
-    for (const LimitTitle& title : titles) {
-        out.push_back(title.zone);
-    }
-    return out;
+    return limit.cost > 0 && !conf.nodelay
+        && delay_of(limit.policy, limit.verdict, conf.delay.value_or(0)).count() > 0;
 }
 
 }  // namespace
 
 Rehearsal::Rehearsal(
-    const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+    const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
     const Options& options, const Evidence* evidence)
-    : evidence_(evidence), decider_(zones, titles, options.busiest), results_(titles.size())
+    : evidence_(evidence), decider_(zones, limits, options.busiest), results_(limits.size())
 {
-    for (const ZoneConf& zone : zones) {
-        hash_key_.push_back(zone.hash_key);
-    }
     for (LimitResult& result : results_) {
         result.minutes = Minutes(options.timeline);
     }
     if (options.trace) {
-        trace_.emplace(zones_of(titles));
+        trace_.emplace(limits);
     }
 }
 
 /// Reads the rate of a zone. False: the limit does not apply.
 bool Rehearsal::evaluate_rate(const PlannedLimit& limit, Values& values, AskedLimit& out)
 {
-    if (limit.variable_rate) {
-        const std::string_view text = limit.rate.value(values, text_);
+    const Policy& policy = limit.conf->policy;
+    if (limit.rate) {
+        const std::string_view text = limit.rate->value(values, text_);
         if (text.empty()) {
             return false;
         }
-        const bool calendar = limit.policy.calendar != nullptr;
-        const auto rate = calendar ? parse_calendar_rate(text) : parse_rate(text);
-        const bool log = traits_of(limit.policy.algorithm).logs;
+        const auto rate = policy.calendar != nullptr ? parse_calendar_rate(text) : parse_rate(text);
+        const bool log = traits_of(policy.algorithm).logs;
         if (!rate || (log && rate->quota > max_logged_quota)) {
-            results_[limit.number].malformed += again_ ? 0 : 1;
-            return !limit.shadow;
+            results_[limit.conf->number].malformed += again_ ? 0 : 1;
+            return !limit.conf->shadow;
         }
         out.rate = *rate;
     }
-    if (limit.start) {
-        out.start_day = parse_start_day(limit.start->value(values, text_)).value_or(1);
-    }
+    out.start_day = limit.start ? parse_start_day(limit.start->value(values, text_)).value_or(1)
+                                : policy.start_day;
     return true;
 }
 
@@ -75,26 +62,25 @@ bool Rehearsal::evaluate(
     if (text.empty()) {
         return false;
     }
-    if (is_counted_as_hash(text, hash_key_[limit.zone])) {
+    if (is_counted_as_hash(text, limit.zone->hash_key)) {
         key = key_hash(text);
     } else {
         key = text;
     }
     out.key = key;
     out.key_id = KeyTable::hash_of(key);
-    out.number = limit.number;
-    out.start_day = limit.policy.start_day;
+    out.number = limit.conf->number;
     if (!evaluate_rate(limit, values, out)) {
         return false;
     }
-    out.cost = limit.fixed_cost;
+    out.cost = limit.conf->cost;
     if (limit.cost) {
         out.cost = parse_number(limit.cost->value(values, text_), 0, max_cost).value_or(1);
     }
     if (limit.charge) {
         out.charge = parse_number(limit.charge->value(values, text_), 0, max_cost).value_or(-1);
     }
-    out.reserve = limit.fixed_reserve;
+    out.reserve = limit.conf->reserve;
     if (limit.reserve) {
         out.reserve = parse_reserve(limit.reserve->value(values, text_)).value_or(Reserve{});
     }
@@ -146,16 +132,15 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
 void Rehearsal::note(
     const PlannedLimit& planned, const Decider::Decided& limit, Values& values, std::int64_t now)
 {
-    LimitResult& result = results_[planned.number];
+    LimitResult& result = results_[planned.conf->number];
     ++result.requests;
     result.refused += limit.refused ? 1 : 0;
     result.minutes.add(now, limit.refused);
     if (!limit.check) {
         return;
     }
-    result.delayed += is_delayed(limit, planned) ? 1 : 0;
-    if (!planned.variable_rate
-        && (result.least_left < 0 || limit.verdict.remaining < result.least_left)) {
+    result.delayed += is_delayed(limit, *planned.conf) ? 1 : 0;
+    if (!planned.rate && (result.least_left < 0 || limit.verdict.remaining < result.least_left)) {
         result.least_left = limit.verdict.remaining;
     }
     if (limit.refused && evidence_ != nullptr) {

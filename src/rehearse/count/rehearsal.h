@@ -36,7 +36,7 @@ public:
 
     /// `evidence`: of refused requests; null: none is kept.
     Rehearsal(
-        const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+        const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
         const Options& options, const Evidence* evidence = nullptr);
 
     /// Returns whether the request passes. `now`: microseconds since the epoch, not before that of
@@ -73,7 +73,6 @@ private:
         std::int64_t now);
 
     const Evidence* evidence_;
-    std::vector<bool> hash_key_;  // by zone
     Decider decider_;
     std::vector<LimitResult> results_;
     std::vector<AskedLimit> asked_;             // by the last request

@@ -2,25 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace ratelimit::rehearse {
 
-namespace {
-
-constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
-
-}  // namespace
-
 ZoneReplay::ZoneReplay(
-    Trace& trace, const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+    Trace& trace, const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& confs,
     std::size_t zone)
-    : trace_(trace), zones_(zones), titles_(titles), zone_(zone), index_(titles.size(), none)
+    : trace_(trace), zones_(zones), confs_(confs), zone_(zone)
 {
-    for (std::size_t i = 0; i < titles.size(); ++i) {
-        if (titles[i].zone == zone) {
-            index_[i] = limits_.size();
-            limits_.push_back(i);
+    for (const LimitConf& limit : confs) {
+        if (limit.zone == zone) {
+            limits_.push_back(limit.number);
         }
     }
 }
@@ -34,8 +26,7 @@ bool ZoneReplay::fits(const Rate& rate) const
     };
     return possible(zones_[zone_].policy, {}, zones_[zone_].ahead)
         && std::all_of(limits_.begin(), limits_.end(), [&](std::size_t number) {
-               const LimitTitle& title = titles_[number];
-               return possible(title.policy, parse_reserve(title.reserve).value_or(Reserve{}), 1);
+               return possible(confs_[number].policy, confs_[number].reserve, 1);
            });
 }
 
@@ -45,7 +36,7 @@ std::optional<std::vector<Refusals>> ZoneReplay::with(
     if (!fits(rate)) {
         return std::nullopt;
     }
-    Decider decider(zones_, titles_, 0);
+    Decider decider(zones_, confs_, 0);
     decider.set_rate(zone_, rate);
     std::vector<Refusals> out(limits_.size());
     bool too_many = false;
@@ -53,17 +44,17 @@ std::optional<std::vector<Refusals>> ZoneReplay::with(
         decider.decide(request.asked, request.time, request.end, request.fails_closed);
         for (std::size_t i = 0; i < request.asked.size(); ++i) {
             const Decider::Decided& limit = decider.decided()[i];
-            const std::size_t index = index_[request.asked[i].number];
-            if (index == none || !limit.refused) {
+            const LimitConf& conf = confs_[request.asked[i].number];
+            if (conf.zone != zone_ || !limit.refused) {
                 continue;
             }
+            const std::size_t index = conf.number_in_zone;
             ++out[index].requests;
             out[index].succeeded += request.succeeded ? 1 : 0;
             out[index].keys += limit.count->refused == 1 ? 1 : 0;
             // Beyond KeyTally::most this counts keys again that were forgotten.
             too_many = too_many
-                || (!most.empty() && out[index].keys > most[index]
-                    && decider.exact(limits_[index]));
+                || (!most.empty() && out[index].keys > most[index] && decider.exact(conf.number));
         }
         return !too_many;
     });

@@ -20,7 +20,7 @@ struct Refusals {
 class ZoneReplay {
 public:
     ZoneReplay(
-        Trace& trace, const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+        Trace& trace, const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& confs,
         std::size_t zone);
 
     /// LimitConf::number of the zone's limits.
@@ -61,10 +61,9 @@ private:
 
     Trace& trace_;
     const std::vector<ZoneConf>& zones_;
-    const std::vector<LimitTitle>& titles_;
+    const std::vector<LimitConf>& confs_;
     std::size_t zone_;
     std::vector<std::size_t> limits_;
-    std::vector<std::size_t> index_;  // of limits_, by LimitConf::number; of others none
 };
 
 }  // namespace ratelimit::rehearse

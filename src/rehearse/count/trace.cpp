@@ -8,15 +8,15 @@
 
 namespace ratelimit::rehearse {
 
-Trace::Trace(std::vector<std::size_t> zone_of) : file_(std::tmpfile()), zone_of_(std::move(zone_of))
+Trace::Trace(const std::vector<LimitConf>& limits) : file_(std::tmpfile()), confs_(limits)
 {
     if (file_ == nullptr) {
         throw InputError(std::string("cannot create a temporary file: ") + std::strerror(errno));
     }
     constexpr std::size_t buffer = std::size_t{ 1 } << 18U;
     std::setvbuf(file_.get(), nullptr, _IOFBF, buffer);
-    for (const std::size_t zone : zone_of_) {
-        while (groups_.size() <= zone) {
+    for (const LimitConf& limit : limits) {
+        while (groups_.size() <= limit.zone) {
             groups_.push_back(groups_.size());
         }
     }
@@ -47,10 +47,10 @@ std::uint32_t Trace::terms_of(const AskedLimit& asked)
 
 void Trace::add(const Request& request)
 {
-    const std::size_t group = group_of(zone_of_[request.asked.front().number]);
+    const std::size_t group = group_of(confs_[request.asked.front().number].zone);
     limits_.clear();
     for (const AskedLimit& asked : request.asked) {
-        groups_[group_of(zone_of_[asked.number])] = group;
+        groups_[group_of(confs_[asked.number].zone)] = group;
         limits_.push_back({ asked.key_id, static_cast<std::int32_t>(asked.cost),
                             static_cast<std::int32_t>(asked.charge),
                             static_cast<std::uint32_t>(asked.number), terms_of(asked) });

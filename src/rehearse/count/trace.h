@@ -24,8 +24,8 @@ public:
         std::span<const AskedLimit> asked;
     };
 
-    /// `zone_of`: by LimitConf::number. Throws InputError if there is no temporary file.
-    explicit Trace(std::vector<std::size_t> zone_of);
+    /// Throws InputError if there is no temporary file.
+    explicit Trace(const std::vector<LimitConf>& limits);
 
     /// A request that has at least one limit.
     void add(const Request& request);
@@ -40,7 +40,7 @@ public:
         const std::size_t group = group_of(zone);
         Request request;
         while (next(request)) {
-            const bool matters = group_of(zone_of_[request.asked.front().number]) == group;
+            const bool matters = group_of(confs_[request.asked.front().number].zone) == group;
             if (matters && !use(request)) {
                 return;
             }
@@ -79,7 +79,7 @@ private:
         void operator()(std::FILE* file) const noexcept { std::fclose(file); }
     };
     std::unique_ptr<std::FILE, Close> file_;
-    std::vector<std::size_t> zone_of_;
+    const std::vector<LimitConf>& confs_;
     std::vector<std::size_t> groups_;  // by zone: another zone of its group, or itself
     std::vector<Terms> terms_;
     std::map<TermsKey, std::uint32_t> numbers_;  // of terms_

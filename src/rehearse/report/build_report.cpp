@@ -21,24 +21,28 @@ std::string shown_key(const std::string& key, const std::string& expression, uns
                                : key);
 }
 
-std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
+std::string policy_text(const LimitConf& limit, const ZoneConf& zone)
 {
-    const std::string reserve = title.reserve.empty() ? "" : ", reserve " + title.reserve;
-    if (counts_at_one_time(title.policy.algorithm)) {
-        return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time" + reserve;
+    const Policy& policy = limit.policy;
+    std::string reserve = limit.has_reserve() ? ", reserve " : "";
+    if (limit.has_reserve()) {
+        reserve += limit.reserve_text.empty() ? limit.reserve.text() : limit.reserve_text;
     }
-    std::string out(name_of(title.policy.algorithm));
-    out += ", " + (title.variable_rate ? zone.rate_text : rate_text(title.policy.rate));
+    if (counts_at_one_time(policy.algorithm)) {
+        return "concurrency, " + std::to_string(policy.rate.quota) + " at one time" + reserve;
+    }
+    std::string out(name_of(policy.algorithm));
+    out += ", " + (limit.variable_rate() ? zone.rate_text : rate_text(policy.rate));
     if (zone.calendar != nullptr) {
-        const std::string day = std::to_string(title.policy.start_day);
-        const std::string& start = title.start.empty() ? day : title.start;
+        const std::string day = std::to_string(policy.start_day);
+        const std::string& start = zone.start_text.empty() ? day : zone.start_text;
         out += " in " + zone.calendar->name + (start == "1" ? "" : " from day " + start);
     }
-    if (title.policy.burst) {
-        out += ", burst " + std::to_string(*title.policy.burst);
+    if (policy.burst) {
+        out += ", burst " + std::to_string(*policy.burst);
     }
-    if (title.policy.block.count() > 0) {
-        out += ", block " + std::to_string(title.policy.block / std::chrono::seconds{ 1 }) + "s";
+    if (policy.block.count() > 0) {
+        out += ", block " + std::to_string(policy.block / std::chrono::seconds{ 1 }) + "s";
     }
     return out + reserve;
 }
@@ -58,6 +62,7 @@ void add_suggestion(
             continue;
         }
         suggested.quota = found->quota;
+        suggested.alone = keys.size() == 1;
         suggested.keys_refused = found->refusals[i].keys;
         if (!counts_at_one_time(limit.configured.algorithm)) {
             Rate other = rate;
@@ -75,7 +80,7 @@ void add_quotas(
     const HttpConf& conf = subject.conf();
     Trace* trace = subject.rehearsal().trace();
     for (std::size_t zone = 0; trace != nullptr && zone < conf.zones.size(); ++zone) {
-        ZoneReplay replay(*trace, conf.zones, conf.titles, zone);
+        ZoneReplay replay(*trace, conf.zones, conf.limits, zone);
         if (conf.zones[zone].variable_rate() || replay.limits().empty()) {
             continue;
         }
@@ -136,23 +141,19 @@ LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOpt
 {
     const HttpConf& conf = subject.conf();
     Rehearsal& rehearsal = subject.rehearsal();
-    const LimitTitle& title = conf.titles[number];
-    const ZoneConf& zone = conf.zones[title.zone];
+    const LimitConf& limit = conf.limits[number];
+    const ZoneConf& zone = conf.zones[limit.zone];
     const LimitResult& result = rehearsal.results()[number];
-    LimitReport out = report_of(subject, title, zone, result, options);
+    LimitReport out = report_of(subject, limit, zone, result, options);
     add_keys(
         out, rehearsal.numbers(number), rehearsal.exact(number), rehearsal.busiest(number),
         zone.key, conf.definitions.ipv6_prefix);
-    out.policy = policy_text(title, zone);
-    out.shadow = title.shadow;
-    out.configured = title.policy;
-    out.limit = title.variable_rate ? 0 : title.policy.limit();
+    out.policy = policy_text(limit, zone);
+    out.shadow = limit.shadow;
+    out.configured = limit.policy;
+    out.limit = limit.variable_rate() ? 0 : limit.policy.limit();
     out.malformed = result.malformed;
     out.least_left = result.least_left;
-    out.alone = std::count_if(
-                    conf.titles.begin(), conf.titles.end(),
-                    [&title](const auto& one) { return one.zone == title.zone; })
-        == 1;
     return out;
 }
 

@@ -25,6 +25,7 @@ struct SuggestedQuota {
     std::int64_t quota = 0;          // of the zone; 0: none would do
     std::uint64_t keys_refused = 0;  // by this limit
     std::string rate;                // empty: concurrency=
+    bool alone = true;               // no other limit is of the zone
 };
 
 /// What was rehearsed, for the reports.
@@ -51,7 +52,6 @@ struct LimitReport {
     const std::vector<MinuteCount>* minutes = nullptr;
 
     std::optional<SuggestedQuota> suggested;  // empty: not wanted, or the rate is a variable
-    bool alone = true;                        // no other limit is of its zone
     Policy configured;
     std::vector<CurvePoint> curve;  // by quota; empty: the same
 };

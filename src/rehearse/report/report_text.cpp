@@ -64,7 +64,7 @@ void add_suggestion(const LimitReport& limit, double share, std::string& out)
         ? "concurrency=" + std::to_string(suggested.quota)
         : "rate=" + suggested.rate;
     add(out,
-        limit.alone
+        suggested.alone
             ? "  suggestion    %s, the smallest that refuses at most %.4g %% of the keys: it would "
               "refuse %" PRIu64 " of %" PRIu64 "\n"
             : "  suggestion    %s for the zone, the smallest with which each of its limits refuses "

@@ -109,7 +109,7 @@ private:
     /// The settings that a level hands down.
     Inherited level(const Directives& all, Inherited outer, const std::string& title)
     {
-        std::shared_ptr<std::vector<LimitConf>> limits;
+        std::shared_ptr<std::vector<std::size_t>> limits;
         bool off = false;
         bool api = false;  // has only limits of its own
         outer.around = outer.around.inner(all);
@@ -135,7 +135,7 @@ private:
             }
             off = is_off;
             if (limits == nullptr) {
-                limits = std::make_shared<std::vector<LimitConf>>();
+                limits = std::make_shared<std::vector<std::size_t>>();
             }
             if (!is_off) {
                 add_limit(*limits, *one, title);
@@ -190,34 +190,25 @@ private:
     }
 
     void add_limit(
-        std::vector<LimitConf>& limits, const Directive& directive, const std::string& title)
+        std::vector<std::size_t>& limits, const Directive& directive, const std::string& title)
     {
         LimitConf limit = read_limit(directive, conf_.zones);
-        const ZoneConf& zone = conf_.zones[limit.zone];
-        for (const LimitConf& other : limits) {
-            if (other.zone == limit.zone) {
-                fail_at(directive.place, "duplicate \"ratelimit\" of zone \"" + zone.name + "\"");
+        for (const std::size_t other : limits) {
+            if (conf_.limits[other].zone == limit.zone) {
+                fail_at(
+                    directive.place, "duplicate \"ratelimit\" of zone \"" + limit.zone_name + "\"");
             }
         }
-        limit.number = conf_.titles.size();
-        LimitTitle added;
-        added.zone = limit.zone;
-        added.location = title;
-        added.shadow = limit.shadow;
-        added.policy = zone.policy;
-        added.policy.burst = limit.burst ? limit.burst : zone.policy.burst;
-        added.variable_rate = zone.variable_rate();
-        added.start = zone.start_text;
-        if (limit.has_reserve()) {
-            added.policy.reserve = limit.reserve.of(added.policy.whole());
-            added.reserve = limit.reserve_text.empty() ? limit.reserve.text() : limit.reserve_text;
+        limit.number = conf_.limits.size();
+        for (const LimitConf& other : conf_.limits) {
+            limit.number_in_zone += other.zone == limit.zone ? 1 : 0;
         }
-        added.place = directive.place;
+        limit.location = title;
         if (title != "http") {
-            added.server = conf_.servers.size();
+            limit.server = conf_.servers.size();
         }
-        conf_.titles.push_back(std::move(added));
-        limits.push_back(std::move(limit));
+        limits.push_back(limit.number);
+        conf_.limits.push_back(std::move(limit));
     }
 
     void read_server(const Directives& all, const Directive& directive, const Inherited& http)
@@ -282,8 +273,8 @@ private:
     /// first.
     void name_servers_in_titles()
     {
-        for (LimitTitle& title : conf_.titles) {
-            name_server_in(title);
+        for (LimitConf& limit : conf_.limits) {
+            name_server_in(limit);
         }
         for (LimitReqTitle& title : conf_.limit_req_titles) {
             name_server_in(title);

@@ -30,7 +30,7 @@ struct HttpConf {
     std::vector<Directive> text;  // the text that the others refer to
     Definitions definitions;
     std::vector<ZoneConf> zones;
-    std::vector<LimitTitle> titles;  // by LimitConf::number
+    std::vector<LimitConf> limits;  // by LimitConf::number
     std::vector<LimitReqZone> limit_req_zones;
     std::vector<LimitReqTitle> limit_req_titles;  // by LimitReqConf::number
     std::vector<std::unique_ptr<ServerConf>> servers;

@@ -11,7 +11,7 @@ std::unique_ptr<HttpConf> read_site_conf(
 {
     std::vector<MissingInclude> missing;
     auto conf = read_http_conf(read_conf(path, missing));
-    if (conf->titles.empty() && conf->limit_req_titles.empty()) {
+    if (conf->limits.empty() && conf->limit_req_titles.empty()) {
         const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
         throw InputError(path + " has no \"ratelimit\" or \"limit_req\" directive" + hint);
     }
@@ -38,12 +38,12 @@ Rehearsed::Rehearsed(
       variables_(format, conf_->definitions, std::move(wanted)),
       site_(*conf_, variables_, server),
       evidence_(variables_),
-      rehearsal_(conf_->zones, conf_->titles, options, &evidence_),
+      rehearsal_(conf_->zones, conf_->limits, options, &evidence_),
       limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), options, evidence_),
       values_(format.escape())
 {
     if (site_.may_doubt()) {
-        bounds_.emplace(conf_->zones, conf_->titles);
+        bounds_.emplace(conf_->zones, conf_->limits);
     }
 }
 

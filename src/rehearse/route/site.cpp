@@ -62,37 +62,17 @@ std::set<LimitSet> limit_sets(const ServerConf& server)
 
 PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
 {
-    PlannedLimit out;
-    out.zone = limit.zone;
-    out.number = limit.number;
-    out.policy = zone.policy;
-    if (limit.burst) {
-        out.policy.burst = limit.burst;
-    }
-    out.shadow = limit.shadow;
-    out.variable_rate = zone.variable_rate();
-    out.key = scope.compile(zone.key, zone.place);
-    if (out.variable_rate) {
-        out.rate = scope.compile(zone.rate_text, zone.place);
-    }
-    if (!zone.start_text.empty()) {
-        out.start = scope.compile(zone.start_text, zone.place);
-    }
-    out.fixed_cost = limit.cost;
-    if (!limit.cost_text.empty()) {
-        out.cost = scope.compile(limit.cost_text, limit.place);
-    }
-    if (!limit.charge_text.empty()) {
-        out.charge = scope.compile(limit.charge_text, limit.place);
-    }
-    out.fixed_reserve = limit.reserve;
-    if (!limit.reserve_text.empty()) {
-        out.reserve = scope.compile(limit.reserve_text, limit.place);
-    }
-    if (!limit.nodelay) {
-        out.undelayed = limit.delay.value_or(0);
-    }
-    return out;
+    const auto compiled = [&scope](const std::string& text, const Place& place) {
+        return text.empty() ? std::nullopt : std::optional(scope.compile(text, place));
+    };
+    return { &limit,
+             &zone,
+             scope.compile(zone.key, zone.place),
+             compiled(zone.variable_rate() ? zone.rate_text : "", zone.place),
+             compiled(zone.start_text, zone.place),
+             compiled(limit.cost_text, limit.place),
+             compiled(limit.charge_text, limit.place),
+             compiled(limit.reserve_text, limit.place) };
 }
 
 }  // namespace
@@ -196,7 +176,8 @@ void Site::compile(const HttpConf& conf, Location& location)
 {
     Plan plan;
     plan.fails_closed = location.own.closed && !location.own.dry_run;
-    for (const LimitConf& limit : *location.own.limits) {
+    for (const std::size_t number : *location.own.limits) {
+        const LimitConf& limit = conf.limits[number];
         check_duration(conf.zones[limit.zone]);
         check_maps(limit, conf.zones[limit.zone]);
         plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope_));
@@ -254,7 +235,7 @@ void Site::check_exactness(const HttpConf& conf)
     std::string text = "\"limit_req\" in " + limit_req_->place.text()
         + " counts milliseconds, and the log has no $msec: with a small burst it refuses more here "
           "than in nginx";
-    if (!conf.titles.empty()) {
+    if (!conf.limits.empty()) {
         router_.trust_status();
         text += "; which requests went on to other limits is seen in $status";
     }
