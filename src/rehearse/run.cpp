@@ -284,13 +284,13 @@ void build(Run& run, const Settings& settings)
         report.against = against_report(run, settings);
     }
     const ReportOptions options{ !settings.server.empty(), settings.busiest };
-    for (std::size_t i = 0; i < subject.conf().limits.size(); ++i) {
-        report.limits.push_back(limit_report(subject, i, options));
+    for (const LimitConf& limit : subject.conf().limits) {
+        report.limits.push_back(limit_report(subject, limit, options));
     }
     add_quotas(subject, settings.share, settings.curves, report.limits);
-    for (std::size_t i = 0; i < subject.conf().limit_req_titles.size(); ++i) {
-        if (subject.conf().limit_req_titles[i].followed) {
-            report.limits.push_back(limit_req_report(subject, i, options));
+    for (const LimitReqConf& limit : subject.conf().limit_reqs) {
+        if (limit.followed) {
+            report.limits.push_back(limit_report(subject, limit, options));
         }
     }
     add_problems(

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         Variables variables(*format, conf->definitions);
         const Site site(*conf, variables, "");
         const Evidence evidence(variables);
-        LimitReqs limit_reqs(conf->limit_req_zones, conf->limit_req_titles.size(), {}, evidence);
+        LimitReqs limit_reqs(conf->limit_req_zones, conf->limit_reqs.size(), {}, evidence);
         format->want(variables.wanted(), false);
         Values values(format->escape());
         Rehearsal rehearsal(conf->zones, conf->limits, {});

@@ -36,7 +36,7 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
     Variables variables(format, conf.definitions);
     const Site site(conf, variables, "");
     const Evidence evidence(variables);
-    LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_req_titles.size(), {}, evidence);
+    LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_reqs.size(), {}, evidence);
     format.want(variables.wanted(), site.has_concurrency());
     Rehearsal rehearsal(conf.zones, conf.limits, {});
     Values values(format.escape());

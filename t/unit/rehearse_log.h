@@ -29,7 +29,7 @@ public:
           variables_(*format_, conf_->definitions),
           site_(*conf_, variables_, ""),
           evidence_(variables_),
-          limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), {}, evidence_),
+          limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), {}, evidence_),
           values_(rehearse::Escape::standard),
           rehearsal(conf_->zones, conf_->limits, {})
     {

@@ -19,7 +19,7 @@ struct LimitReqZone {
     Place place;
 };
 
-/// A `limit_req`. Requests are counted in thousandths.
+/// A `limit_req`, as it is written and reported. Requests are counted in thousandths.
 struct LimitReqConf {
     static constexpr std::int64_t no_delay = std::numeric_limits<std::int64_t>::max();
 
@@ -27,15 +27,9 @@ struct LimitReqConf {
     std::int64_t burst = 0;
     std::int64_t delay = 0;  // those beyond it wait; no_delay: none does
     Place place;
-    std::size_t number = 0;  // of all `limit_req` that are followed
-};
-
-/// A `limit_req` as it is reported.
-struct LimitReqTitle {
-    std::size_t zone = 0;
-    std::string location;  // as LimitConf::location
-    std::string policy;    // "limit_req, 10r/s, burst 20, nodelay"
-    std::optional<std::size_t> server;
+    std::size_t number = 0;             // of all whose zone is known
+    std::string location;               // as LimitConf::location
+    std::optional<std::size_t> server;  // the same
     bool dry_run = false;
     bool followed = true;  // its key can be computed
 };
@@ -47,6 +41,7 @@ LimitReqZone read_limit_req_zone(const Directive& directive);
 std::optional<LimitReqConf> read_limit_req(
     const Directive& directive, const std::vector<LimitReqZone>& zones);
 
+/// "limit_req, 10r/s, burst 20, nodelay".
 std::string policy_text(const LimitReqConf& limit, const LimitReqZone& zone);
 
 }  // namespace ratelimit::rehearse

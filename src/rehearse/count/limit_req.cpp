@@ -108,8 +108,8 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
     std::size_t slowest = 0;
     // The first limit that refuses ends it; those after it are not asked.
     for (std::size_t i = 0; i < plan.limits.size() && result != Result::refused; ++i) {
-        const PlannedLimitReq& limit = plan.limits[i];
-        read_key(limit, values, keys_[i]);
+        const LimitReqConf& limit = *plan.limits[i].conf;
+        read_key(plan.limits[i], values, keys_[i]);
         if (keys_[i].empty()) {
             continue;
         }
@@ -128,7 +128,8 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
     }
     for (std::size_t i = 0; i < plan.limits.size(); ++i) {
         if (!keys_[i].empty()) {
-            zones_[plan.limits[i].zone].take(now_ms, plan.limits[i].burst);
+            const LimitReqConf& limit = *plan.limits[i].conf;
+            zones_[limit.zone].take(now_ms, limit.burst);
         }
     }
     results_[slowest].counts.delayed += longest_delay > 0 ? 1 : 0;
@@ -139,9 +140,10 @@ LimitReqs::Result LimitReqs::follow(const LimitReqPlan& plan, Values& values, st
 {
     const std::int64_t now_ms = now / 1000;
     const std::size_t first = taken_.size();
-    for (const PlannedLimitReq& limit : plan.limits) {
+    for (const PlannedLimitReq& planned : plan.limits) {
+        const LimitReqConf& limit = *planned.conf;
         std::string key;
-        read_key(limit, values, key);
+        read_key(planned, values, key);
         if (key.empty()) {
             continue;
         }
@@ -184,8 +186,7 @@ void LimitReqs::count_followed(std::uint64_t courses, std::int64_t now)
 }
 
 void LimitReqs::note(
-    const PlannedLimitReq& limit, std::string_view key, Values& values, std::int64_t now,
-    bool refused)
+    const LimitReqConf& limit, std::string_view key, Values& values, std::int64_t now, bool refused)
 {
     LimitReqResult& result = results_[limit.number];
     ++result.counts.requests;

@@ -14,11 +14,8 @@ namespace ratelimit::rehearse {
 
 /// A `limit_req` of a location, compiled.
 struct PlannedLimitReq {
-    std::size_t zone = 0;
-    std::size_t number = 0;  // LimitReqConf::number
+    const LimitReqConf* conf;
     Expression key;
-    std::int64_t burst = 0;
-    std::int64_t delay = 0;
 };
 
 /// The limits that apply to a request, in their order.
@@ -104,7 +101,7 @@ public:
 
 private:
     void note(
-        const PlannedLimitReq& limit, std::string_view key, Values& values, std::int64_t now,
+        const LimitReqConf& limit, std::string_view key, Values& values, std::int64_t now,
         bool refused);
 
     const Evidence& evidence_;

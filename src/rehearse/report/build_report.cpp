@@ -98,17 +98,18 @@ void add_quotas(
 namespace {
 
 /// The common part of the module's limits and nginx's.
-template <class Title, class Zone>
+template <class Limit, class Zone>
 LimitReport report_of(
-    const Rehearsed& subject, const Title& title, const Zone& zone, const LimitResult& result,
+    const Rehearsed& subject, const Limit& limit, const Zone& zone, const LimitResult& result,
     const ReportOptions& options)
 {
     const HttpConf& conf = subject.conf();
     LimitReport out;
     out.zone = zone.name;
-    out.location = title.location;
-    out.other_server = options.one_server && title.server
-        && conf.servers[*title.server].get() != subject.site().only();
+    out.location = limit.location;
+    out.policy = policy_text(limit, zone);
+    out.other_server = options.one_server && limit.server
+        && conf.servers[*limit.server].get() != subject.site().only();
     out.requests = result.requests;
     out.refused = result.refused;
     out.succeeded = result.succeeded;
@@ -137,18 +138,16 @@ void add_keys(
 
 }  // namespace
 
-LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options)
+LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, const ReportOptions& options)
 {
     const HttpConf& conf = subject.conf();
     Rehearsal& rehearsal = subject.rehearsal();
-    const LimitConf& limit = conf.limits[number];
     const ZoneConf& zone = conf.zones[limit.zone];
-    const LimitResult& result = rehearsal.results()[number];
+    const LimitResult& result = rehearsal.results()[limit.number];
     LimitReport out = report_of(subject, limit, zone, result, options);
     add_keys(
-        out, rehearsal.numbers(number), rehearsal.exact(number), rehearsal.busiest(number),
-        zone.key, conf.definitions.ipv6_prefix);
-    out.policy = policy_text(limit, zone);
+        out, rehearsal.numbers(limit.number), rehearsal.exact(limit.number),
+        rehearsal.busiest(limit.number), zone.key, conf.definitions.ipv6_prefix);
     out.shadow = limit.shadow;
     out.configured = limit.policy;
     out.limit = limit.variable_rate() ? 0 : limit.policy.limit();
@@ -157,20 +156,18 @@ LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOpt
     return out;
 }
 
-LimitReport limit_req_report(
-    const Rehearsed& subject, std::size_t number, const ReportOptions& options)
+LimitReport limit_report(
+    const Rehearsed& subject, const LimitReqConf& limit, const ReportOptions& options)
 {
     const HttpConf& conf = subject.conf();
-    const LimitReqTitle& title = conf.limit_req_titles[number];
-    const LimitReqZone& zone = conf.limit_req_zones[title.zone];
-    const LimitReqResult& result = subject.limit_reqs().results()[number];
-    LimitReport out = report_of(subject, title, zone, result.counts, options);
+    const LimitReqZone& zone = conf.limit_req_zones[limit.zone];
+    const LimitReqResult& result = subject.limit_reqs().results()[limit.number];
+    LimitReport out = report_of(subject, limit, zone, result.counts, options);
     add_keys(
         out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(options.busiest),
         zone.key, conf.definitions.ipv6_prefix);
-    out.policy = title.policy;
     out.of_nginx = true;
-    out.shadow = title.dry_run;
+    out.shadow = limit.dry_run;
     return out;
 }
 

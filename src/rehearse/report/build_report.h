@@ -13,8 +13,10 @@ struct ReportOptions {
     std::size_t busiest = 10;  // keys to list
 };
 
-/// What one limit did. `number`: LimitConf::number.
-LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options);
+/// What one limit did.
+LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, const ReportOptions& options);
+LimitReport limit_report(
+    const Rehearsed& subject, const LimitReqConf& limit, const ReportOptions& options);
 
 /// Names the directives that the log does not tell enough for, with the number of their requests.
 void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out);
@@ -23,10 +25,6 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out);
 /// with `curves` those of a slider. A zone whose rate is a variable has none.
 void add_quotas(
     Rehearsed& subject, std::optional<double> share, bool curves, std::vector<LimitReport>& limits);
-
-/// What a `limit_req` did. `number`: LimitReqConf::number.
-LimitReport limit_req_report(
-    const Rehearsed& subject, std::size_t number, const ReportOptions& options);
 
 /// What all limits did. `clients`: counts by configuration; null: the log has no addresses.
 TotalReport total_report(

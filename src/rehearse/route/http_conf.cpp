@@ -151,13 +151,13 @@ private:
     /// nginx's own limits, which only a level that has none inherits.
     void read_limit_reqs(const Directives& all, Inherited& level, const std::string& title)
     {
-        auto limits = std::make_shared<std::vector<LimitReqConf>>();
+        std::vector<LimitReqConf> limits;
         bool known = true;
         for (const Directive* one : all) {
             auto limit = one->name == "limit_req" ? read_limit_req(*one, conf_.limit_req_zones)
                                                   : std::nullopt;
             if (limit) {
-                limits->push_back(std::move(*limit));
+                limits.push_back(std::move(*limit));
             } else if (one->name == "limit_req") {
                 known = false;
                 conf_.warnings.push_back(
@@ -166,7 +166,7 @@ private:
                       "$status");
             }
         }
-        if (known && limits->empty()) {
+        if (known && limits.empty()) {
             return;
         }
         level.around.limit_req = !known;
@@ -174,19 +174,27 @@ private:
         if (!known) {
             return;
         }
-        for (LimitReqConf& limit : *limits) {
-            limit.number = conf_.limit_req_titles.size();
-            const LimitReqZone& zone = conf_.limit_req_zones[limit.zone];
-            LimitReqTitle& added = conf_.limit_req_titles.emplace_back();
-            added.zone = limit.zone;
-            added.location = title;
-            added.policy = policy_text(limit, zone);
-            added.dry_run = level.around.limit_req_dry_run;
-            if (title != "http") {
-                added.server = conf_.servers.size();
-            }
+        auto numbers = std::make_shared<std::vector<std::size_t>>();
+        for (LimitReqConf& limit : limits) {
+            limit.dry_run = level.around.limit_req_dry_run;
+            add(conf_.limit_reqs, std::move(limit), title, *numbers);
         }
-        level.limit_reqs = std::move(limits);
+        level.limit_reqs = std::move(numbers);
+    }
+
+    /// Adds a limit to all of the configuration, and its number to those of its level.
+    template <class Limit>
+    void add(
+        std::vector<Limit>& all, Limit limit, const std::string& title,
+        std::vector<std::size_t>& level) const
+    {
+        limit.number = all.size();
+        limit.location = title;
+        if (title != "http") {
+            limit.server = conf_.servers.size();
+        }
+        level.push_back(limit.number);
+        all.push_back(std::move(limit));
     }
 
     void add_limit(
@@ -199,16 +207,10 @@ private:
                     directive.place, "duplicate \"ratelimit\" of zone \"" + limit.zone_name + "\"");
             }
         }
-        limit.number = conf_.limits.size();
         for (const LimitConf& other : conf_.limits) {
             limit.number_in_zone += other.zone == limit.zone ? 1 : 0;
         }
-        limit.location = title;
-        if (title != "http") {
-            limit.server = conf_.servers.size();
-        }
-        limits.push_back(limit.number);
-        conf_.limits.push_back(std::move(limit));
+        add(conf_.limits, std::move(limit), title, limits);
     }
 
     void read_server(const Directives& all, const Directive& directive, const Inherited& http)
@@ -276,19 +278,19 @@ private:
         for (LimitConf& limit : conf_.limits) {
             name_server_in(limit);
         }
-        for (LimitReqTitle& title : conf_.limit_req_titles) {
-            name_server_in(title);
+        for (LimitReqConf& limit : conf_.limit_reqs) {
+            name_server_in(limit);
         }
     }
 
-    template <class Title>
-    void name_server_in(Title& title) const
+    template <class Limit>
+    void name_server_in(Limit& limit) const
     {
-        std::string& location = title.location;
-        if (!title.server) {
+        std::string& location = limit.location;
+        if (!limit.server) {
             return;
         }
-        const std::string server = conf_.servers[*title.server]->title();
+        const std::string server = conf_.servers[*limit.server]->title();
         if (location == "server") {
             location = server.empty() ? "server" : "server " + server;
         } else if (conf_.servers.size() > 1) {

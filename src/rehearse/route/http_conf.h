@@ -32,7 +32,7 @@ struct HttpConf {
     std::vector<ZoneConf> zones;
     std::vector<LimitConf> limits;  // by LimitConf::number
     std::vector<LimitReqZone> limit_req_zones;
-    std::vector<LimitReqTitle> limit_req_titles;  // by LimitReqConf::number
+    std::vector<LimitReqConf> limit_reqs;  // by LimitReqConf::number
     std::vector<std::unique_ptr<ServerConf>> servers;
     std::vector<std::string> warnings;  // about directives that are not followed
 

@@ -18,9 +18,9 @@ namespace ratelimit::rehearse {
 
 /// What a level of the configuration hands down to the levels in it.
 struct Inherited {
-    std::shared_ptr<const std::vector<std::size_t>> limits;       // numbers; null or empty: none
-    std::shared_ptr<const std::vector<LimitReqConf>> limit_reqs;  // the same
-    bool closed = false;                                          // ratelimit_fail_mode closed
+    std::shared_ptr<const std::vector<std::size_t>> limits;      // numbers; null or empty: none
+    std::shared_ptr<const std::vector<std::size_t>> limit_reqs;  // the same
+    bool closed = false;                                         // ratelimit_fail_mode closed
     bool dry_run = false;
     Surroundings around;
 };

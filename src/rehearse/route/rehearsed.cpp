@@ -11,7 +11,7 @@ std::unique_ptr<HttpConf> read_site_conf(
 {
     std::vector<MissingInclude> missing;
     auto conf = read_http_conf(read_conf(path, missing));
-    if (conf->limits.empty() && conf->limit_req_titles.empty()) {
+    if (conf->limits.empty() && conf->limit_reqs.empty()) {
         const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
         throw InputError(path + " has no \"ratelimit\" or \"limit_req\" directive" + hint);
     }
@@ -39,7 +39,7 @@ Rehearsed::Rehearsed(
       site_(*conf_, variables_, server),
       evidence_(variables_),
       rehearsal_(conf_->zones, conf_->limits, options, &evidence_),
-      limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), options, evidence_),
+      limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, evidence_),
       values_(format.escape())
 {
     if (site_.may_doubt()) {
@@ -68,7 +68,7 @@ void Rehearsed::note_bounds(const Route& likely)
 {
     const Record& record = values_.record();
     courses_.clear();
-    if (values_.doubts().empty() && conf_->limit_req_titles.empty()) {
+    if (values_.doubts().empty() && conf_->limit_reqs.empty()) {
         add_course(likely, rehearsal_.asked());
         bounds_->decide(courses_, record.time, record.end);
         return;

@@ -192,18 +192,18 @@ void Site::compile_limit_reqs(HttpConf& conf, Location& location)
     LimitReqPlan plan;
     plan.dry_run = location.own.around.limit_req_dry_run;
     try {
-        for (const LimitReqConf& limit : *location.own.limit_reqs) {
-            const LimitReqZone& zone = conf.limit_req_zones[limit.zone];
-            plan.limits.push_back({ limit.zone, limit.number, scope_.compile(zone.key, zone.place),
-                                    limit.burst, limit.delay });
+        for (const std::size_t number : *location.own.limit_reqs) {
+            const LimitReqZone& zone = conf.limit_req_zones[conf.limit_reqs[number].zone];
+            plan.limits.push_back(
+                { &conf.limit_reqs[number], scope_.compile(zone.key, zone.place) });
         }
+        limit_req_ = plan.limits.front().conf;
         location.limit_req_plan = std::move(plan);
-        limit_req_ = &location.own.limit_reqs->front();
     } catch (const InputError& error) {
         location.own.around.limit_req = true;
-        for (const LimitReqConf& limit : *location.own.limit_reqs) {
-            LimitReqTitle& title = conf.limit_req_titles[limit.number];
-            if (std::exchange(title.followed, false)) {
+        for (const std::size_t number : *location.own.limit_reqs) {
+            LimitReqConf& limit = conf.limit_reqs[number];
+            if (std::exchange(limit.followed, false)) {
                 warnings_.push_back(
                     "\"limit_req\" in " + limit.place.text() + ": " + error.what()
                     + "; what it refused is seen in $status");
