@@ -33,7 +33,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 rehearsal.decide(*plan, values, record.time);
             }
         }
-        rehearsal.finish();
     } catch (const InputError& error) {
         must(*error.what() != '\0');
     }

@@ -54,7 +54,6 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
         }
         lines.remove_prefix(std::min(end + 1, lines.size()));
     }
-    rehearsal.finish();
     for (std::size_t i = 0; i < conf.limits.size(); ++i) {
         const LimitResult& result = rehearsal.results()[i];
         const auto numbers = rehearsal.numbers(i);

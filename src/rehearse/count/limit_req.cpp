@@ -203,11 +203,4 @@ void LimitReqs::note(
     }
 }
 
-void LimitReqs::finish()
-{
-    for (LimitReqResult& result : results_) {
-        result.counts.minutes.finish();
-    }
-}
-
 }  // namespace ratelimit::rehearse

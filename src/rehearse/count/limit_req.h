@@ -93,9 +93,6 @@ public:
     /// Counts the request after its last course.
     void count_followed(std::uint64_t courses, std::int64_t now);
 
-    /// Call after the last request.
-    void finish();
-
     /// By LimitReqConf::number.
     const std::vector<LimitReqResult>& results() const noexcept { return results_; }
 

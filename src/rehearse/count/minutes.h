@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -23,42 +25,32 @@ public:
     {
         constexpr std::int64_t minute = 60'000'000;
         if (time >= end_) {
-            finish();
-            current_ = { time / minute, 0, 0 };
-            end_ = (current_.minute + 1) * minute;
+            if (!keep_ && !all_.empty()) {
+                all_.assign(1, worst());
+            }
+            all_.push_back({ time / minute, 0, 0 });
+            end_ = (time / minute + 1) * minute;
         }
-        ++current_.requests;
-        current_.refused += refused ? 1 : 0;
-    }
-
-    /// Call after the last request.
-    void finish()
-    {
-        if (current_.requests == 0) {
-            return;
-        }
-        const bool worse = current_.refused > worst_.refused
-            || (current_.refused == worst_.refused && current_.requests > worst_.requests);
-        if (worse) {
-            worst_ = current_;
-        }
-        if (keep_) {
-            all_.push_back(current_);
-        }
-        current_ = {};
-        end_ = 0;
+        ++all_.back().requests;
+        all_.back().refused += refused ? 1 : 0;
     }
 
     /// With the most refusals; of several, with the most requests. No requests: there is none.
-    const MinuteCount& worst() const noexcept { return worst_; }
+    MinuteCount worst() const
+    {
+        const auto found = std::max_element(
+            all_.begin(), all_.end(), [](const MinuteCount& left, const MinuteCount& right) {
+                return std::tie(left.refused, left.requests)
+                    < std::tie(right.refused, right.requests);
+            });
+        return found == all_.end() ? MinuteCount{} : *found;
+    }
     const std::vector<MinuteCount>& all() const noexcept { return all_; }
 
 private:
     bool keep_;
-    std::int64_t end_ = 0;  // of the current minute, in us
-    MinuteCount current_;
-    MinuteCount worst_;
-    std::vector<MinuteCount> all_;
+    std::int64_t end_ = 0;          // of the last minute, in us
+    std::vector<MinuteCount> all_;  // unless they are kept: the worst one and the last one
 };
 
 }  // namespace ratelimit::rehearse

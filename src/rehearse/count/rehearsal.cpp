@@ -149,11 +149,4 @@ void Rehearsal::note(
     }
 }
 
-void Rehearsal::finish()
-{
-    for (LimitResult& result : results_) {
-        result.minutes.finish();
-    }
-}
-
 }  // namespace ratelimit::rehearse

@@ -52,9 +52,6 @@ public:
     /// The limits of the last plan.
     std::span<const AskedLimit> asked() const noexcept { return asked_; }
 
-    /// Call after the last request.
-    void finish();
-
     /// By LimitConf::number.
     const std::vector<LimitResult>& results() const noexcept { return results_; }
     KeyTally::Numbers numbers(std::size_t number) const { return decider_.numbers(number); }

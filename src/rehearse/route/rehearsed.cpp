@@ -134,8 +134,6 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
 
 void Rehearsed::finish()
 {
-    rehearsal_.finish();
-    limit_reqs_.finish();
     if (list_) {
         list_->close();
     }
