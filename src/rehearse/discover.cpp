@@ -142,8 +142,8 @@ Discovery discover(
     for (std::size_t i = 0; i < out.paths.size(); ++i) {
         Discovery::Path& path = out.paths[i];
         const LimitReport& limit = out.run->report.limits[i];
-        path.requests = limit.requests;
-        path.clients = limit.keys;
+        path.requests = limit.result->requests;
+        path.clients = limit.keys.keys;
         if (limit.suggested) {
             path.rate = limit.suggested->rate;
             path.clients_refused = limit.suggested->keys_refused;

@@ -244,8 +244,7 @@ AgainstReport against_report(Run& run, const Settings& settings)
 {
     AgainstReport out;
     out.conf = settings.against;
-    const bool has_clients = run.subject().evidence().has_address();
-    out.before = total_report(*run.rehearsed.front(), has_clients ? &run.clients : nullptr, 0, 0);
+    out.before = total_report(*run.rehearsed.front(), run.clients, 0, 0);
     out.newly = run.clients.count_if(
         [](const KeyCount* counts) { return counts[0].refused == 0 && counts[1].refused > 0; });
     out.no_longer = run.clients.count_if(
@@ -273,10 +272,8 @@ void build(Run& run, const Settings& settings)
 {
     Report& report = run.report;
     Rehearsed& subject = run.subject();
-    const KeyTally* clients = subject.evidence().has_address() ? &run.clients : nullptr;
     report.share = settings.share.value_or(0);
-    report.reached = subject.totals().reached;
-    report.total = total_report(subject, clients, run.rehearsed.size() - 1, settings.busiest);
+    report.total = total_report(subject, run.clients, run.rehearsed.size() - 1, settings.busiest);
     for (const auto& one : run.rehearsed) {
         warn_of_doubts(*one, run.warnings);
     }

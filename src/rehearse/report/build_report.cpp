@@ -52,7 +52,7 @@ void add_suggestion(
 {
     std::vector<std::uint64_t> keys;
     for (const std::size_t number : replay.limits()) {
-        keys.push_back(limits[number].keys);
+        keys.push_back(limits[number].keys.keys);
     }
     const auto found = replay.suggest(share, keys);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -110,12 +110,7 @@ LimitReport report_of(
     out.policy = policy_text(limit, zone);
     out.other_server = options.one_server && limit.server
         && conf.servers[*limit.server].get() != subject.site().only();
-    out.requests = result.requests;
-    out.refused = result.refused;
-    out.succeeded = result.succeeded;
-    out.delayed = result.delayed;
-    out.worst = result.minutes.worst();
-    out.minutes = &result.minutes.all();
+    out.result = &result;
     out.refused_keys = result.refused_keys.list(options.busiest);
     for (RefusedKey& one : out.refused_keys) {
         one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
@@ -127,8 +122,7 @@ void add_keys(
     LimitReport& out, const KeyTally::Numbers& keys, bool exact, std::vector<BusyKey> busiest,
     const std::string& expression, unsigned ipv6_prefix)
 {
-    out.keys = keys.keys;
-    out.keys_refused = keys.keys_refused;
+    out.keys = keys;
     out.exact = exact;
     out.busiest = std::move(busiest);
     for (BusyKey& busy : out.busiest) {
@@ -151,8 +145,6 @@ LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, const Repor
     out.shadow = limit.shadow;
     out.configured = limit.policy;
     out.limit = limit.variable_rate() ? 0 : limit.policy.limit();
-    out.malformed = result.malformed;
-    out.least_left = result.least_left;
     return out;
 }
 
@@ -170,20 +162,6 @@ LimitReport limit_report(
     out.shadow = limit.dry_run;
     return out;
 }
-
-namespace {
-
-std::optional<TotalReport::Range> range_of(const Rehearsed& subject)
-{
-    if (subject.doubtful() == 0) {
-        return std::nullopt;
-    }
-    const Bounds& bounds = *subject.bounds();
-    return TotalReport::Range{ bounds.least_refused(), bounds.most_refused(), bounds.requests(),
-                               subject.doubtful() };
-}
-
-}  // namespace
 
 void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
 {
@@ -209,23 +187,10 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
 }
 
 TotalReport total_report(
-    Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest)
+    const Rehearsed& subject, const KeyTally& clients, std::size_t number, std::size_t busiest)
 {
-    const Totals& totals = subject.totals();
-    TotalReport out;
-    out.requests = totals.requests;
-    out.refused = totals.refused;
-    out.succeeded = totals.succeeded;
-    out.has_status = subject.evidence().has_status();
-    if (clients != nullptr) {
-        const auto numbers = clients->numbers(number);
-        out.clients = numbers.keys;
-        out.clients_refused = numbers.keys_refused;
-        out.exact = clients->exact();
-        out.has_clients = true;
-    }
-    out.range = range_of(subject);
-    out.refused_clients = totals.clients.list(busiest);
+    TotalReport out{ &subject, clients.numbers(number), clients.exact(),
+                     subject.totals().clients.list(busiest) };
     for (RefusedKey& one : out.refused_clients) {
         one.key = printable(one.key);
     }

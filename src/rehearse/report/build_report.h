@@ -26,8 +26,8 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out);
 void add_quotas(
     Rehearsed& subject, std::optional<double> share, bool curves, std::vector<LimitReport>& limits);
 
-/// What all limits did. `clients`: counts by configuration; null: the log has no addresses.
+/// What all limits did. `clients`: counts by the number of a configuration.
 TotalReport total_report(
-    Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest);
+    const Rehearsed& subject, const KeyTally& clients, std::size_t number, std::size_t busiest);
 
 }  // namespace ratelimit::rehearse

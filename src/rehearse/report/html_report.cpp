@@ -53,10 +53,10 @@ Json data_of(const LimitReport& limit)
     return { { "zone", limit.zone },
              { "location", limit.location },
              { "policy", limit.policy },
-             { "requests", limit.requests },
-             { "keys", limit.keys },
-             { "refused", limit.refused },
-             { "keysRefused", limit.keys_refused },
+             { "requests", limit.result->requests },
+             { "keys", limit.keys.keys },
+             { "refused", limit.result->refused },
+             { "keysRefused", limit.keys.keys_refused },
              { "before", concurrency ? "concurrency=" : "rate=" },
              { "after", one.substr(1) },
              { "quota", limit.configured.rate.quota },
@@ -87,12 +87,12 @@ std::string html_report(const Report& report)
                   { "skipped", report.counts.skipped },
                   { "problems", report.problems },
                   { "failures", report.failures },
-                  { "requests", total.requests },
-                  { "refused", total.refused },
+                  { "requests", total.counts().requests },
+                  { "refused", total.counts().refused },
                   { "limits", limits } };
-    data["succeeded"] = total.has_status ? Json(total.succeeded) : Json();
-    data["clients"] = total.has_clients ? Json(total.clients) : Json();
-    data["clientsRefused"] = total.clients_refused;
+    data["succeeded"] = total.has_status() ? Json(total.counts().succeeded) : Json();
+    data["clients"] = total.has_clients() ? Json(total.clients.keys) : Json();
+    data["clientsRefused"] = total.clients.keys_refused;
     if (report.first_time >= 0) {
         data["first"] = utc_text(report.first_time / 1'000'000);
         data["last"] = utc_text(report.last_time / 1'000'000);

@@ -92,7 +92,7 @@ void add_problems(Report& report, const Tolerance& tolerance, const std::string&
         return;
     }
     for (const LimitReport& limit : report.limits) {
-        if (limit.requests == 0 && !limit.other_server) {
+        if (limit.result->requests == 0 && !limit.other_server) {
             report.problems.push_back(
                 "no request reached the limit \"" + limit.zone + "\" at " + limit.location);
         }

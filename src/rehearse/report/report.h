@@ -1,12 +1,9 @@
 #pragma once
 
-#include "rehearse/count/rehearsal.h"
 #include "rehearse/count/suggestion.h"
 #include "rehearse/log/log_stream.h"
-#include "rehearse/route/http_conf.h"
-#include "rehearse/route/route.h"
+#include "rehearse/route/rehearsed.h"
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,19 +34,11 @@ struct LimitReport {
     bool shadow = false;        // or a dry run of nginx's
     bool other_server = false;  // other than that of --server
     std::int64_t limit = 0;     // the most that a key can have left; 0: the rate is a variable
-    std::uint64_t requests = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
-    std::uint64_t delayed = 0;
-    std::uint64_t malformed = 0;
-    std::uint64_t keys = 0;
-    std::uint64_t keys_refused = 0;
-    bool exact = true;  // the numbers of keys are no estimates
-    std::int64_t least_left = -1;
+    const LimitResult* result = nullptr;
+    KeyTally::Numbers keys;
+    bool exact = true;                     // the numbers of keys are no estimates
     std::vector<BusyKey> busiest;          // printable
     std::vector<RefusedKey> refused_keys;  // the same
-    MinuteCount worst;                     // no requests: there is none
-    const std::vector<MinuteCount>* minutes = nullptr;
 
     std::optional<SuggestedQuota> suggested;  // empty: not wanted, or the rate is a variable
     Policy configured;
@@ -58,24 +47,14 @@ struct LimitReport {
 
 /// All limits of a configuration together.
 struct TotalReport {
-    std::uint64_t requests = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t succeeded = 0;
-    std::uint64_t clients = 0;  // addresses
-    std::uint64_t clients_refused = 0;
-    bool has_clients = false;  // the log has addresses
-    bool has_status = false;
-    bool exact = true;
+    const Rehearsed* subject = nullptr;
+    KeyTally::Numbers clients;                // addresses
+    bool exact = true;                        // the numbers of clients are no estimates
     std::vector<RefusedKey> refused_clients;  // printable
-    /// If the log does not tell enough of some requests: the shares of requests that are refused at
-    /// least and at most.
-    struct Range {
-        std::uint64_t least = 0;     // requests that are refused
-        std::uint64_t most = 0;      // the same
-        std::uint64_t requests = 0;  // that may meet a limit
-        std::uint64_t doubtful = 0;  // requests of which the log does not tell enough
-    };
-    std::optional<Range> range;
+
+    const Totals& counts() const noexcept { return subject->totals(); }
+    bool has_clients() const noexcept { return subject->evidence().has_address(); }
+    bool has_status() const noexcept { return subject->evidence().has_status(); }
 };
 
 /// --against: what another configuration would change.
@@ -90,8 +69,7 @@ struct AgainstReport {
 
 struct Report {
     LineCounts counts;
-    std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
-    std::int64_t first_time = -1;                        // us since the epoch; -1: no line was good
+    std::int64_t first_time = -1;  // us since the epoch; -1: no line was good
     std::int64_t last_time = -1;
     double share = 0;                   // of --suggest
     std::vector<std::string> problems;  // why the numbers cannot be used; empty: they can

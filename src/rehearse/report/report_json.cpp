@@ -26,17 +26,18 @@ Json json_of(const std::vector<RefusedKey>& keys)
 
 Json json_of(const TotalReport& total)
 {
-    Json out = { { "requests", total.requests },
-                 { "refused", total.refused },
-                 { "succeeded", total.has_status ? Json(total.succeeded) : Json() } };
-    if (total.range) {
-        const auto& range = *total.range;
-        out["doubtful"] = range.doubtful;
-        out["may_meet"] = range.requests;
-        out["refused_between"] = { range.least, range.most };
+    const Totals& counts = total.counts();
+    Json out = { { "requests", counts.requests },
+                 { "refused", counts.refused },
+                 { "succeeded", total.has_status() ? Json(counts.succeeded) : Json() } };
+    if (total.subject->doubtful() > 0) {
+        const Bounds& bounds = *total.subject->bounds();
+        out["doubtful"] = total.subject->doubtful();
+        out["may_meet"] = bounds.requests();
+        out["refused_between"] = { bounds.least_refused(), bounds.most_refused() };
     }
-    out["clients"] = total.has_clients ? Json(total.clients) : Json();
-    out["clients_refused"] = total.has_clients ? Json(total.clients_refused) : Json();
+    out["clients"] = total.has_clients() ? Json(total.clients.keys) : Json();
+    out["clients_refused"] = total.has_clients() ? Json(total.clients.keys_refused) : Json();
     out["refused_clients"] = json_of(total.refused_clients);
     return out;
 }
@@ -54,6 +55,7 @@ Json json_of(const AgainstReport& against)
 
 Json json_of(const LimitReport& limit, double share)
 {
+    const LimitResult& result = *limit.result;
     Json busiest = Json::array();
     for (const BusyKey& busy : limit.busiest) {
         busiest.push_back({ { "key", busy.key },
@@ -63,19 +65,20 @@ Json json_of(const LimitReport& limit, double share)
     Json out = { { "directive", limit.of_nginx ? "limit_req" : "ratelimit" },
                  { "zone", limit.zone },
                  { "location", limit.location },
-                 { "requests", limit.requests },
-                 { "refused", limit.refused },
-                 { "keys", limit.keys },
-                 { "keys_refused", limit.keys_refused },
+                 { "requests", result.requests },
+                 { "refused", result.refused },
+                 { "keys", limit.keys.keys },
+                 { "keys_refused", limit.keys.keys_refused },
                  { "busiest", busiest },
-                 { "succeeded", limit.succeeded },
+                 { "succeeded", result.succeeded },
                  { "top_refused", json_of(limit.refused_keys) } };
-    if (limit.worst.requests == 0) {
+    const MinuteCount worst = result.minutes.worst();
+    if (worst.requests == 0) {
         out["worst_minute"] = nullptr;
     } else {
-        out["worst_minute"] = { { "time", utc_text(limit.worst.minute * 60) },
-                                { "requests", limit.worst.requests },
-                                { "refused", limit.worst.refused } };
+        out["worst_minute"] = { { "time", utc_text(worst.minute * 60) },
+                                { "requests", worst.requests },
+                                { "refused", worst.refused } };
     }
     if (limit.suggested && limit.suggested->quota > 0) {
         const std::string& rate = limit.suggested->rate;
@@ -99,7 +102,8 @@ std::string json_report(const Report& report)
     }
     Json reached;
     for (std::size_t i = 0; i < reached_kinds; ++i) {
-        reached[std::string(place_name(static_cast<Reached>(i)))] = report.reached[i];
+        reached[std::string(place_name(static_cast<Reached>(i)))] =
+            report.total.counts().reached[i];
     }
     Json all = { { "lines", report.counts.lines },
                  { "skipped", report.counts.skipped },

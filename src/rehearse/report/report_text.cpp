@@ -34,17 +34,17 @@ std::string time_of(std::int64_t time_us)
 
 void add_margin(const LimitReport& limit, std::string& out)
 {
-    if (limit.limit == 0 || limit.least_left < 0) {
+    const std::int64_t left = limit.result->least_left;
+    if (limit.limit == 0 || left < 0) {
         return;
     }
-    if (limit.keys_refused > 0) {
+    if (limit.keys.keys_refused > 0) {
         out += "  margin        none: keys were refused\n";
         return;
     }
     add(out, "  margin        no key had fewer than %" PRId64 " of %" PRId64 " left (%.0f %%)\n",
-        limit.least_left, limit.limit,
-        percent(
-            static_cast<std::uint64_t>(limit.least_left), static_cast<std::uint64_t>(limit.limit)));
+        left, limit.limit,
+        percent(static_cast<std::uint64_t>(left), static_cast<std::uint64_t>(limit.limit)));
 }
 
 void add_suggestion(const LimitReport& limit, double share, std::string& out)
@@ -69,7 +69,7 @@ void add_suggestion(const LimitReport& limit, double share, std::string& out)
               "refuse %" PRIu64 " of %" PRIu64 "\n"
             : "  suggestion    %s for the zone, the smallest with which each of its limits refuses "
               "at most %.4g %% of the keys: this one would refuse %" PRIu64 " of %" PRIu64 "\n",
-        parameter.c_str(), 100 * share, suggested.keys_refused, limit.keys);
+        parameter.c_str(), 100 * share, suggested.keys_refused, limit.keys.keys);
 }
 
 void add_busiest(const LimitReport& limit, std::string& out)
@@ -126,26 +126,28 @@ void add_refused(
 
 void add_total_numbers(const TotalReport& total, std::string& out)
 {
-    add(out, "  refused       %" PRIu64 " of %" PRIu64 " requests (%.4g %%)", total.refused,
-        total.requests, percent(total.refused, total.requests));
-    if (total.refused > 0 && total.has_status) {
-        add(out, ", of which %" PRIu64 " were answered with 2xx at that time", total.succeeded);
+    const Totals& counts = total.counts();
+    add(out, "  refused       %" PRIu64 " of %" PRIu64 " requests (%.4g %%)", counts.refused,
+        counts.requests, percent(counts.refused, counts.requests));
+    if (counts.refused > 0 && total.has_status()) {
+        add(out, ", of which %" PRIu64 " were answered with 2xx at that time", counts.succeeded);
     }
     out += '\n';
-    if (total.range) {
-        const TotalReport::Range& range = *total.range;
+    if (total.subject->doubtful() > 0) {
+        const Bounds& bounds = *total.subject->bounds();
         add(out,
             "                between %" PRIu64 " and %" PRIu64 " of %" PRIu64
             " that may meet a limit (%.4g and %.4g %%): the log does not tell enough of %" PRIu64
             " requests\n",
-            range.least, range.most, range.requests, percent(range.least, range.requests),
-            percent(range.most, range.requests), range.doubtful);
+            bounds.least_refused(), bounds.most_refused(), bounds.requests(),
+            percent(bounds.least_refused(), bounds.requests()),
+            percent(bounds.most_refused(), bounds.requests()), total.subject->doubtful());
     }
-    if (total.has_clients) {
+    if (total.has_clients()) {
         const char* about = total.exact ? "" : "about ";
         add(out, "                %s%" PRIu64 " of %s%" PRIu64 " clients (%.4g %%)\n", about,
-            total.clients_refused, about, total.clients,
-            percent(total.clients_refused, total.clients));
+            total.clients.keys_refused, about, total.clients.keys,
+            percent(total.clients.keys_refused, total.clients.keys));
     }
 }
 
@@ -161,9 +163,9 @@ void add_total(const Report& report, std::string& out)
     const AgainstReport& against = *report.against;
     add(out, "\nagainst the first configuration, which would have\n");
     add_total_numbers(against.before, out);
-    if (against.before.has_clients) {
+    if (against.before.has_clients()) {
         add(out, "  newly refused by %s: %" PRIu64 " clients (%.4g %%); no longer: %" PRIu64 "\n",
-            against.conf.c_str(), against.newly, percent(against.newly, report.total.clients),
+            against.conf.c_str(), against.newly, percent(against.newly, report.total.clients.keys),
             against.no_longer);
     }
     add_refused(against.newly_refused, "newly refused", "  ", out);
@@ -173,32 +175,32 @@ void add_total(const Report& report, std::string& out)
 void add_limit(const LimitReport& limit, double share, std::string& out)
 {
     const char* about = limit.exact ? "" : "about ";
+    const LimitResult& result = *limit.result;
     add(out, "\n%s at %s%s\n  %s\n", limit.zone.c_str(), limit.location.c_str(),
         !limit.shadow        ? ""
             : limit.of_nginx ? " (dry run)"
                              : " (shadow)",
         limit.policy.c_str());
-    if (limit.requests == 0) {
+    if (result.requests == 0) {
         out += limit.other_server ? "  of another server\n" : "  no request reached it\n";
         return;
     }
-    add(out, "  requests      %" PRIu64 "\n", limit.requests);
-    add(out, "  refused       %" PRIu64 " (%.4g %%)\n", limit.refused,
-        percent(limit.refused, limit.requests));
-    if (limit.delayed > 0) {
-        add(out, "  delayed       %" PRIu64 "\n", limit.delayed);
+    add(out, "  requests      %" PRIu64 "\n", result.requests);
+    add(out, "  refused       %" PRIu64 " (%.4g %%)\n", result.refused,
+        percent(result.refused, result.requests));
+    if (result.delayed > 0) {
+        add(out, "  delayed       %" PRIu64 "\n", result.delayed);
     }
-    if (limit.malformed > 0) {
+    if (result.malformed > 0) {
         add(out, "  malformed     %" PRIu64 " rates, for which the fail mode decides\n",
-            limit.malformed);
+            result.malformed);
     }
-    add(out, "  keys          %s%" PRIu64 "\n", about, limit.keys);
-    add(out, "  keys refused  %s%" PRIu64 " (%.4g %%)\n", about, limit.keys_refused,
-        percent(limit.keys_refused, limit.keys));
-    if (limit.worst.requests > 0) {
-        add(out, "  worst minute  %s, %" PRIu64 " requests, %" PRIu64 " refused\n",
-            utc_text(limit.worst.minute * 60).c_str(), limit.worst.requests, limit.worst.refused);
-    }
+    add(out, "  keys          %s%" PRIu64 "\n", about, limit.keys.keys);
+    add(out, "  keys refused  %s%" PRIu64 " (%.4g %%)\n", about, limit.keys.keys_refused,
+        percent(limit.keys.keys_refused, limit.keys.keys));
+    const MinuteCount worst = result.minutes.worst();
+    add(out, "  worst minute  %s, %" PRIu64 " requests, %" PRIu64 " refused\n",
+        utc_text(worst.minute * 60).c_str(), worst.requests, worst.refused);
     add_margin(limit, out);
     add_suggestion(limit, share, out);
     add_busiest(limit, out);
@@ -209,16 +211,16 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
 void add_reached(const Report& report, std::string& out)
 {
     const auto count = [&report](Reached reached) {
-        return report.reached[static_cast<std::size_t>(reached)];
+        return report.total.counts().reached[static_cast<std::size_t>(reached)];
     };
     std::uint64_t before = 0;
     std::string kinds;
     for (std::size_t i = 0; i < reached_kinds; ++i) {
         const auto kind = static_cast<Reached>(i);
-        if (kind != Reached::limits && kind != Reached::none && report.reached[i] > 0) {
-            before += report.reached[i];
+        if (kind != Reached::limits && kind != Reached::none && count(kind) > 0) {
+            before += count(kind);
             kinds += (kinds.empty() ? " (" : ", ") + std::string(place_name(kind)) + " "
-                + std::to_string(report.reached[i]);
+                + std::to_string(count(kind));
         }
     }
     add(out,

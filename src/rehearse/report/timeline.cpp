@@ -118,7 +118,7 @@ void add_labels(std::string& out, const Axis& axis, std::uint64_t most)
 void add_chart(std::string& out, const Axis& axis, const LimitReport& limit, std::int64_t top)
 {
     std::vector<Column> columns(static_cast<std::size_t>(axis.columns));
-    for (const MinuteCount& minute : *limit.minutes) {
+    for (const MinuteCount& minute : limit.result->minutes.all()) {
         const std::int64_t at = (minute.minute - axis.first) / axis.step;
         if (at >= 0 && at < axis.columns) {
             columns[static_cast<std::size_t>(at)].requests += minute.requests;
@@ -155,7 +155,7 @@ std::string timeline_csv(const Report& report)
     for (const LimitReport& limit : report.limits) {
         const std::string names =
             "," + csv_field(limit.zone) + "," + csv_field(limit.location) + ",";
-        for (const MinuteCount& minute : *limit.minutes) {
+        for (const MinuteCount& minute : limit.result->minutes.all()) {
             out += utc_text(minute.minute * 60) + names + std::to_string(minute.requests) + ","
                 + std::to_string(minute.refused) + "\n";
         }

@@ -63,14 +63,14 @@ std::string message(
 
 std::optional<std::string> failure_of_limit(const FailIf& condition, const LimitReport& limit)
 {
-    std::uint64_t part = limit.refused;
-    std::uint64_t whole = limit.requests;
+    std::uint64_t part = limit.result->refused;
+    std::uint64_t whole = limit.result->requests;
     std::string what = "requests";
     if (condition.metric == Metric::refused_succeeded) {
-        part = limit.succeeded;
+        part = limit.result->succeeded;
     } else if (condition.metric == Metric::refused_keys) {
-        part = limit.keys_refused;
-        whole = limit.keys;
+        part = limit.keys.keys_refused;
+        whole = limit.keys.keys;
         what = "keys";
     }
     return exceeds(condition, part, whole) ? std::optional(message(
@@ -81,17 +81,17 @@ std::optional<std::string> failure_of_limit(const FailIf& condition, const Limit
 std::optional<std::string> failure_of_all(const FailIf& condition, const Report& report)
 {
     const TotalReport& total = report.total;
-    std::uint64_t part = total.refused;
-    std::uint64_t whole = total.requests;
+    std::uint64_t part = total.counts().refused;
+    std::uint64_t whole = total.counts().requests;
     std::string what = "requests";
     if (condition.metric == Metric::refused_succeeded) {
-        part = total.succeeded;
+        part = total.counts().succeeded;
     } else if (condition.metric != Metric::refused) {
-        if (!total.has_clients) {
+        if (!total.has_clients()) {
             throw InputError("--fail-if: the log has no $remote_addr to count clients by");
         }
-        part = total.clients_refused;
-        whole = total.clients;
+        part = total.clients.keys_refused;
+        whole = total.clients.keys;
         what = "clients";
     }
     if (condition.metric == Metric::newly_refused) {
