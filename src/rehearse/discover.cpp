@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cinttypes>
-#include <cstdio>
 #include <set>
 
 namespace ratelimit::rehearse {
@@ -156,36 +155,26 @@ Discovery discover(
 std::string text_report(const Discovery& discovery)
 {
     std::string out;
-    char text[160];
     for (const std::string& problem : discovery.run->report.problems) {
         out += "NOT USABLE: " + problem + "\n";
     }
     for (const Discovery::Path& path : discovery.paths) {
-        std::snprintf(
-            text, sizeof(text), ": %" PRIu64 " requests of %" PRIu64 " clients\n", path.requests,
-            path.clients);
-        out += path.location + text + "  clients that a quota would refuse, in\n";
-        std::snprintf(text, sizeof(text), "  %8s  %10s  %10s  %10s\n", "quota", "1s", "1m", "1h");
-        out += text;
+        add(out, "%s: %" PRIu64 " requests of %" PRIu64 " clients\n", path.location.c_str(),
+            path.requests, path.clients);
+        add(out, "  clients that a quota would refuse, in\n  %8s  %10s  %10s  %10s\n", "quota",
+            "1s", "1m", "1h");
         for (const auto& row : path.table) {
             const std::string quota = row.front().rate.substr(0, row.front().rate.find('r'));
-            std::snprintf(text, sizeof(text), "  %8s", quota.c_str());
-            out += text;
+            add(out, "  %8s", quota.c_str());
             for (const Discovery::Cell& cell : row) {
-                std::snprintf(
-                    text, sizeof(text), "  %8.3g %%", percent(cell.clients_refused, path.clients));
-                out += text;
+                add(out, "  %8.3g %%", percent(cell.clients_refused, path.clients));
             }
             out += '\n';
         }
         out += '\n';
     }
-    std::snprintf(
-        text, sizeof(text),
-        "# Each rate is the smallest that refuses at most %.4g %% of the "
-        "clients.\n",
+    add(out, "# Each rate is the smallest that refuses at most %.4g %% of the clients.\n",
         100 * discovery.share);
-    out += text;
     for (const Discovery::Path& path : discovery.paths) {
         out += path.rate.empty() ? "" : zone_line(path.zone, path.rate);
     }

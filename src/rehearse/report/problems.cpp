@@ -3,7 +3,7 @@
 #include "rehearse/count/key_hash.h"
 #include "rehearse/log/log_time.h"
 
-#include <cstdio>
+#include <cinttypes>
 
 namespace ratelimit::rehearse {
 
@@ -19,9 +19,9 @@ std::string number_text(std::uint64_t number, const char* one, const char* sever
 /// "2s", "3600s", "0.5s".
 std::string seconds_text(std::int64_t time)
 {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.9gs", static_cast<double>(time) / second_us);
-    return text;
+    std::string out;
+    add(out, "%.9gs", static_cast<double>(time) / second_us);
+    return out;
 }
 
 std::string late_text(const LineCounts& counts, const Order& order)
@@ -80,13 +80,10 @@ void add_problems(Report& report, const Tolerance& tolerance, const std::string&
     }
     const double share = static_cast<double>(counts.skipped) / static_cast<double>(counts.lines);
     if (share > tolerance.skipped || counts.skipped == counts.lines) {
-        char text[80];
-        std::snprintf(
-            text, sizeof(text), "%.3g %% of the lines were skipped (%llu of %llu)", 100 * share,
-            static_cast<unsigned long long>(counts.skipped),
-            static_cast<unsigned long long>(counts.lines));
-        report.problems.push_back(
-            text + (format.empty() ? "" : "; those without the log's format fit " + format));
+        std::string& problem = report.problems.emplace_back();
+        add(problem, "%.3g %% of the lines were skipped (%" PRIu64 " of %" PRIu64 ")", 100 * share,
+            counts.skipped, counts.lines);
+        problem += format.empty() ? "" : "; those without the log's format fit " + format;
     }
     if (counts.skipped == counts.lines || tolerance.unreached) {
         return;

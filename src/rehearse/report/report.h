@@ -84,6 +84,9 @@ inline double percent(std::uint64_t part, std::uint64_t whole) noexcept
     return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+/// Appends formatted text.
+__attribute__((format(printf, 2, 3))) void add(std::string& out, const char* format, ...);
+
 /// For people.
 std::string text_report(const Report& report);
 /// For programs: one line of JSON.

@@ -11,22 +11,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-/// Appends formatted text, of at most a few hundred characters besides strings.
-__attribute__((format(printf, 2, 3))) void add(std::string& out, const char* format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    va_list again;
-    va_copy(again, arguments);
-    const int length = std::vsnprintf(nullptr, 0, format, arguments);
-    va_end(arguments);
-    std::string text(static_cast<std::size_t>(std::max(0, length)) + 1, '\0');
-    std::vsnprintf(text.data(), text.size(), format, again);
-    va_end(again);
-    text.pop_back();
-    out += text;
-}
-
 std::string time_of(std::int64_t time_us)
 {
     return utc_text(time_us / 1'000'000);
@@ -231,6 +215,21 @@ void add_reached(const Report& report, std::string& out)
 }
 
 }  // namespace
+
+void add(std::string& out, const char* format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    va_list again;
+    va_copy(again, arguments);
+    const int length = std::vsnprintf(nullptr, 0, format, arguments);
+    va_end(arguments);
+    std::string text(static_cast<std::size_t>(std::max(0, length)) + 1, '\0');
+    std::vsnprintf(text.data(), text.size(), format, again);
+    va_end(again);
+    text.pop_back();
+    out += text;
+}
 
 std::string text_report(const Report& report)
 {

@@ -1,8 +1,8 @@
 #include "rehearse/report/verdict.h"
 
 #include <array>
+#include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
 namespace ratelimit::rehearse {
@@ -53,12 +53,10 @@ bool exceeds(const FailIf& condition, std::uint64_t part, std::uint64_t whole) n
 std::string message(
     const FailIf& condition, const std::string& of, std::uint64_t part, std::uint64_t whole)
 {
-    char numbers[96];
-    std::snprintf(
-        numbers, sizeof(numbers), "%.4g %% (%llu of %llu)",
-        100.0 * static_cast<double>(part) / static_cast<double>(whole),
-        static_cast<unsigned long long>(part), static_cast<unsigned long long>(whole));
-    return condition.text + ": " + numbers + " " + of;
+    std::string out = condition.text;
+    add(out, ": %.4g %% (%" PRIu64 " of %" PRIu64 ") %s", percent(part, whole), part, whole,
+        of.c_str());
+    return out;
 }
 
 std::optional<std::string> failure_of_limit(const FailIf& condition, const LimitReport& limit)
