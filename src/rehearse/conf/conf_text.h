@@ -2,6 +2,7 @@
 
 #include "rehearse/conf/input_error.h"
 
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,16 @@ struct Directive {
     std::vector<Directive> block;
     bool has_block = false;
     Place place;
+
+    static constexpr std::size_t max_args = std::numeric_limits<std::size_t>::max();
+
+    /// Throws InputError if there are fewer or more.
+    void expect_args(std::size_t least, std::size_t most = max_args) const
+    {
+        if (args.size() < least || args.size() > most) {
+            fail_at(place, "invalid number of arguments in \"" + name + "\" directive");
+        }
+    }
 
     std::vector<const Directive*> inner() const
     {

@@ -12,10 +12,7 @@ std::vector<std::string_view> words_of(const Directive& directive, std::size_t l
     if (directive.has_block) {
         fail_at(directive.place, "directive \"" + directive.name + "\" is not terminated by \";\"");
     }
-    if (directive.args.size() < least) {
-        fail_at(
-            directive.place, "invalid number of arguments in \"" + directive.name + "\" directive");
-    }
+    directive.expect_args(least);
     return { directive.args.begin(), directive.args.end() };
 }
 

@@ -16,20 +16,14 @@ constexpr std::int64_t largest_number = 1'000'000'000;
     fail_at(directive.place, "invalid parameter \"" + word + "\" of \"" + directive.name + "\"");
 }
 
-/// "10r/s" or "30r/m".
+/// "10r/s" or "30r/m", without a count of seconds or minutes.
 std::int64_t rate_of(const Directive& directive, const std::string& word)
 {
-    std::string_view text = std::string_view(word).substr(word.find('=') + 1);
-    const bool minutes = text.ends_with("r/m");
-    if (!minutes && !text.ends_with("r/s")) {
+    const auto rate = parse_rate(std::string_view(word).substr(word.find('=') + 1));
+    if (!rate || (!word.ends_with("r/s") && !word.ends_with("r/m"))) {
         fail_with(directive, word);
     }
-    text.remove_suffix(3);
-    const auto number = parse_number(text, 1, largest_number);
-    if (!number) {
-        fail_with(directive, word);
-    }
-    return *number * thousandths / (minutes ? 60 : 1);
+    return rate->quota * thousandths / (rate->window / std::chrono::seconds{ 1 });
 }
 
 std::int64_t number_of(const Directive& directive, const std::string& word)
@@ -48,9 +42,7 @@ LimitReqZone read_limit_req_zone(const Directive& directive)
 {
     LimitReqZone zone;
     zone.place = directive.place;
-    if (directive.args.size() < 3) {
-        fail_at(directive.place, "invalid number of arguments in \"limit_req_zone\" directive");
-    }
+    directive.expect_args(3);
     zone.key = directive.args[0];
     for (std::size_t i = 1; i < directive.args.size(); ++i) {
         const std::string& word = directive.args[i];

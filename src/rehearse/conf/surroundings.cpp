@@ -13,10 +13,7 @@ AccessRule rule_of(const Directive& directive)
 {
     AccessRule rule;
     rule.allow = directive.name == "allow";
-    if (directive.args.size() != 1) {
-        fail_at(
-            directive.place, "invalid number of arguments in \"" + directive.name + "\" directive");
-    }
+    directive.expect_args(1, 1);
     const std::string& text = directive.args[0];
     if (text == "all") {
         return rule;
@@ -50,10 +47,8 @@ bool fits(const AccessRule& rule, const std::string& address)
 /// `error_page 404 410 =200 /missing;`
 void add_error_pages(const Directive& directive, std::vector<ErrorPage>& out)
 {
+    directive.expect_args(2);
     auto codes = directive.args;
-    if (codes.size() < 2) {
-        fail_at(directive.place, "invalid number of arguments in \"error_page\" directive");
-    }
     const std::string target = codes.back();
     codes.pop_back();
     const bool changes = codes.back().starts_with('=');

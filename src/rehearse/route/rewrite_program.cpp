@@ -139,9 +139,7 @@ std::optional<Condition> condition_by_status(const Directive& directive, const R
 Step rewrite_of(const Directive& directive, Scope& scope)
 {
     const auto& args = directive.args;
-    if (args.size() < 2 || args.size() > 3) {
-        fail_at(directive.place, "invalid number of arguments in \"rewrite\" directive");
-    }
+    directive.expect_args(2, 3);
     Step step;
     step.kind = Step::Kind::rewrite;
     step.regex.emplace(args[0], false, directive.place);
