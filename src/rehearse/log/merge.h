@@ -2,6 +2,7 @@
 
 #include "rehearse/log/log_stream.h"
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace ratelimit::rehearse {
 /// in which they were read. A log can be out of order by a bound; lines that are further behind are
 /// skipped and counted.
 ///
-/// A record waits in a heap until each log has been read up to its time and the bound. If more
-/// wait than the heap may have, the earliest goes at once.
+/// A record waits until each log has been read up to its time and the bound. If more wait than may,
+/// the earliest goes at once.
 class Merge {
 public:
     /// `bound` in microseconds. The format must live as long as this.
@@ -24,17 +25,7 @@ public:
     const Record* next();
 
 private:
-    struct Waiting {
-        std::int64_t time;
-        std::uint64_t order;
-        std::uint32_t slot;
-
-        /// For std::push_heap, which has the largest at the front.
-        friend bool operator<(const Waiting& left, const Waiting& right) noexcept
-        {
-            return left.time != right.time ? left.time > right.time : left.order > right.order;
-        }
-    };
+    using Waiting = std::multimap<std::int64_t, Record>;  // by time
     struct Source {
         LogStream* stream;
         std::int64_t read_up_to;  // the newest time that was read
@@ -43,22 +34,17 @@ private:
     static constexpr std::size_t most_waiting = 1'048'576;               // records
     static constexpr std::size_t most_bytes = std::size_t{ 64 } << 20U;  // of all that wait
 
-    bool must_read() const noexcept;
-    void read_one();
-    void add(Record&& record, Source& source);
+    bool read_one();
     void count_late(std::int64_t behind) noexcept;
 
     std::vector<Source> sources_;  // those that have not ended
     std::int64_t bound_;
     LineCounts& counts_;
-    std::vector<Waiting> heap_;
-    std::vector<Record> slots_;
-    std::vector<std::uint32_t> free_;
-    std::size_t bytes_ = 0;
-    std::uint64_t order_ = 0;
+    Waiting waiting_;
+    // Their memory is used again. The last one is the record that was returned last.
+    std::vector<Waiting::node_type> free_;
+    std::size_t bytes_ = 0;       // of all that wait
     std::int64_t returned_ = -1;  // the time of the last record that was returned
-    Record current_;
-    Record read_;
 };
 
 }  // namespace ratelimit::rehearse
