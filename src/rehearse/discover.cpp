@@ -116,9 +116,7 @@ std::string conf_of_paths(const LimitReport& paths, Discovery& out)
 
 }  // namespace
 
-Discovery discover(
-    Settings settings, const std::function<void(const Progress&)>& progress,
-    const std::function<bool()>& interrupted)
+Discovery discover(Settings settings, const Watch& watch)
 {
     if (std::find(settings.logs.begin(), settings.logs.end(), "-") != settings.logs.end()) {
         throw InputError("--discover reads the logs twice, which standard input cannot be");
@@ -130,13 +128,13 @@ Discovery discover(
     settings.tolerance.unreached = true;
     settings.busiest = most_paths;
     settings.conf_text = paths_conf;
-    out.run = rehearse(settings, progress, interrupted);
+    out.run = rehearse(settings, watch);
     settings.conf_text = conf_of_paths(out.run->report.limits.front(), out);
-    if (settings.conf_text.empty() || interrupted()) {
+    if (settings.conf_text.empty() || out.run->interrupted) {
         return out;
     }
     settings.share = out.share;
-    out.run = rehearse(settings, progress, interrupted);
+    out.run = rehearse(settings, watch);
     const HttpConf& conf = out.run->subject().conf();
     for (std::size_t i = 0; i < out.paths.size(); ++i) {
         Discovery::Path& path = out.paths[i];

@@ -29,9 +29,7 @@ struct Discovery {
 };
 
 /// Reads the logs twice. Throws InputError. `settings` has no configuration.
-Discovery discover(
-    Settings settings, const std::function<void(const Progress&)>& progress,
-    const std::function<bool()>& interrupted);
+Discovery discover(Settings settings, const Watch& watch);
 
 /// For people, and for programs.
 std::string text_report(const Discovery& discovery);

@@ -142,23 +142,31 @@ class ProgressLine {
 public:
     using Clock = std::chrono::steady_clock;
 
-    void show(const Progress& progress)
+    /// Call for each record.
+    void show(const LineCounts& counts, const LogStreams& streams)
     {
+        constexpr std::uint64_t pause = 16'384;  // records between two looks at the clock
+        if (!is_terminal_ || ++records_ % pause != 0) {
+            return;
+        }
         const auto now = Clock::now();
-        if (!is_terminal_ || now - last_ < std::chrono::milliseconds{ 250 }) {
+        if (now - last_ < std::chrono::milliseconds{ 250 }) {
             return;
         }
         last_ = now;
+        std::uint64_t bytes = 0;
+        std::uint64_t all_bytes = 0;  // 0: not known
+        for (const auto& stream : streams) {
+            bytes += stream->reader().bytes_read();
+            all_bytes += stream->reader().size();
+        }
         const double seconds = std::chrono::duration<double>(now - start_).count();
         std::fprintf(
             stderr, "\r\033[K%llu lines, %.0f lines/s",
-            static_cast<unsigned long long>(progress.lines),
-            static_cast<double>(progress.lines) / seconds);
-        if (progress.all_bytes > 0) {
-            std::fprintf(
-                stderr, ", %.0f %%",
-                100.0 * static_cast<double>(progress.bytes)
-                    / static_cast<double>(progress.all_bytes));
+            static_cast<unsigned long long>(counts.lines),
+            static_cast<double>(counts.lines) / seconds);
+        if (all_bytes > 0) {
+            std::fprintf(stderr, ", %.0f %%", percent(bytes, all_bytes));
         }
         std::fflush(stderr);
         shown_ = true;
@@ -172,6 +180,7 @@ public:
 
 private:
     bool is_terminal_ = isatty(STDERR_FILENO) == 1;
+    std::uint64_t records_ = 0;
     bool shown_ = false;
     Clock::time_point start_ = Clock::now();
     Clock::time_point last_ = start_;
@@ -196,6 +205,18 @@ public:
 private:
     static inline volatile std::sig_atomic_t signals = 0;
 };
+
+/// What `run(watch)` returns. Its progress is shown, and Ctrl-C ends it.
+template <class Action>
+auto watched(const Action& run)
+{
+    ProgressLine line;
+    const Interrupt interrupt;
+    return run([&line](const LineCounts& counts, const LogStreams& streams) {
+        line.show(counts, streams);
+        return !Interrupt::came();
+    });
+}
 
 void print(const std::string& text)
 {
@@ -222,17 +243,11 @@ int run_discovery(const Command& command)
             "--discover has no limits for --html, --svg, --timeline, --decisions, --against and "
             "--fail-if");
     }
-    std::optional<Discovery> found;
-    {
-        ProgressLine line;
-        const Interrupt interrupt;
-        found = discover(
-            command.settings, [&line](const Progress& progress) { line.show(progress); },
-            [] { return Interrupt::came(); });
-    }
-    print_warnings(*found->run);
-    print(command.json ? json_report(*found) : text_report(*found));
-    return found->run->report.problems.empty() ? exit_status::good : exit_status::unusable;
+    const Discovery found =
+        watched([&](const Watch& watch) { return discover(command.settings, watch); });
+    print_warnings(*found.run);
+    print(command.json ? json_report(found) : text_report(found));
+    return found.run->report.problems.empty() ? exit_status::good : exit_status::unusable;
 }
 
 /// Divides the file names into the configuration and the logs.
@@ -272,14 +287,8 @@ int run(Command& command)
     for (const std::string& text : command.fail_if) {
         command.settings.fail_if.push_back(parse_fail_if(text));
     }
-    std::unique_ptr<Run> result;
-    {
-        ProgressLine line;
-        const Interrupt interrupt;
-        result = rehearse(
-            command.settings, [&line](const Progress& progress) { line.show(progress); },
-            [] { return Interrupt::came(); });
-    }
+    const auto result =
+        watched([&](const Watch& watch) { return rehearse(command.settings, watch); });
     print_warnings(*result);
     if (!command.timeline.empty()) {
         write_file(command.timeline, timeline_csv(result->report));

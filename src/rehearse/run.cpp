@@ -12,8 +12,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-using Streams = std::vector<std::unique_ptr<LogStream>>;
-
 std::unique_ptr<LogFormat> named_format(const Settings& settings, const HttpConf& conf)
 {
     if (settings.format.find('$') != std::string::npos) {
@@ -32,7 +30,7 @@ std::unique_ptr<LogFormat> named_format(const Settings& settings, const HttpConf
 
 /// By the options, else by the first line of the first log that has one.
 std::unique_ptr<LogFormat> format_of(
-    const Settings& settings, const HttpConf& conf, Streams& streams)
+    const Settings& settings, const HttpConf& conf, LogStreams& streams)
 {
     std::string_view first;
     for (const auto& stream : streams) {
@@ -55,62 +53,23 @@ std::unique_ptr<LogFormat> format_of(
     return text_format(combined_format, Escape::standard, "the log format \"combined\"");
 }
 
-/// Calls the user's function now and then.
-class Pace {
-public:
-    Pace(
-        const Streams& streams, const LineCounts& counts,
-        const std::function<void(const Progress&)>& progress)
-        : streams_(streams), counts_(counts), progress_(progress)
-    {
-        for (const auto& stream : streams) {
-            now_.all_bytes += stream->reader().size();
-        }
-    }
-
-    /// A record was read.
-    void step()
-    {
-        constexpr std::uint64_t pause = 16'384;  // records between two calls
-        if (++records_ % pause != 0) {
-            return;
-        }
-        now_.lines = counts_.lines;
-        now_.bytes = 0;
-        for (const auto& stream : streams_) {
-            now_.bytes += stream->reader().bytes_read();
-        }
-        progress_(now_);
-    }
-
-private:
-    const Streams& streams_;
-    const LineCounts& counts_;
-    const std::function<void(const Progress&)>& progress_;
-    Progress now_;
-    std::uint64_t records_ = 0;
-};
-
 /// Reads all records in their order. `sorted`: lines may be out of order by any time. Stops when
 /// `decide` returns false.
 template <class Decide>
 void read_all(
-    Streams& streams, LogFormat& format, const Order& order, LineCounts& counts, Pace& pace,
-    const Decide& decide)
+    LogStreams& streams, LogFormat& format, const Order& order, LineCounts& counts,
+    const Watch& watch, const Decide& decide)
 {
-    if (order.sorted) {
-        SortedRecords records(streams, format, [&pace] { pace.step(); });
+    const auto decide_each = [&decide](auto records) {
         const Record* record = records.next();
         while (record != nullptr && decide(*record)) {
             record = records.next();
         }
-        return;
-    }
-    Merge merge(streams, format, order.bound, counts);
-    const Record* record = merge.next();
-    while (record != nullptr && decide(*record)) {
-        pace.step();
-        record = merge.next();
+    };
+    if (order.sorted) {
+        decide_each(SortedRecords(streams, format, [&] { watch(counts, streams); }));
+    } else {
+        decide_each(Merge(streams, format, order.bound, counts));
     }
 }
 
@@ -179,16 +138,13 @@ void count_client(
     }
 }
 
-void decide_all(
-    Run& run, Streams& streams, const std::function<void(const Progress&)>& progress,
-    const std::function<bool()>& interrupted)
+void decide_all(Run& run, LogStreams& streams, const Watch& watch)
 {
     Report& report = run.report;
-    Pace pace(streams, report.counts, progress);
     run.clients = KeyTally(run.rehearsed.size());
     std::vector<Rehearsed::Result> results(run.rehearsed.size());
     const bool has_clients = run.subject().evidence().has_address();
-    read_all(streams, *run.format, run.order, report.counts, pace, [&](const Record& record) {
+    read_all(streams, *run.format, run.order, report.counts, watch, [&](const Record& record) {
         report.first_time = report.first_time < 0 ? record.time : report.first_time;
         report.last_time = record.time;
         for (std::size_t i = 0; i < run.rehearsed.size(); ++i) {
@@ -197,9 +153,10 @@ void decide_all(
         if (has_clients) {
             count_client(run.clients, run.subject().address(), results);
         }
-        return !interrupted();
+        return watch(report.counts, streams);
     });
-    if (interrupted()) {
+    run.interrupted = !watch(report.counts, streams);
+    if (run.interrupted) {
         report.problems.emplace_back(
             "interrupted: the numbers are those of the lines that were read");
     }
@@ -209,13 +166,11 @@ void decide_all(
 }
 
 /// Reads the logs once. Null: they have to be read again, and sorted.
-std::unique_ptr<Run> attempt(
-    const Settings& settings, bool sorted, const std::function<void(const Progress&)>& progress,
-    const std::function<bool()>& interrupted)
+std::unique_ptr<Run> attempt(const Settings& settings, bool sorted, const Watch& watch)
 {
     auto run = std::make_unique<Run>();
     auto confs = read_confs(settings, *run);
-    Streams streams;
+    LogStreams streams;
     bool files = true;
     for (const auto& path : settings.logs) {
         streams.push_back(std::make_unique<LogStream>(path, run->report.counts));
@@ -223,7 +178,7 @@ std::unique_ptr<Run> attempt(
     }
     run->format = format_of(settings, *confs.back(), streams);
     add_configurations(*run, settings, std::move(confs), sorted);
-    decide_all(*run, streams, progress, interrupted);
+    decide_all(*run, streams, watch);
     const bool again = !sorted && files && !settings.reorder && run->report.problems.empty();
     if (again && wants_sorting(run->report.counts)) {
         return nullptr;
@@ -301,13 +256,11 @@ void build(Run& run, const Settings& settings)
 
 }  // namespace
 
-std::unique_ptr<Run> rehearse(
-    const Settings& settings, const std::function<void(const Progress&)>& progress,
-    const std::function<bool()>& interrupted)
+std::unique_ptr<Run> rehearse(const Settings& settings, const Watch& watch)
 {
-    auto run = attempt(settings, false, progress, interrupted);
+    auto run = attempt(settings, false, watch);
     if (run == nullptr) {
-        run = attempt(settings, true, progress, interrupted);
+        run = attempt(settings, true, watch);
         run->warnings.emplace_back("the log is not in the order of its times: it was sorted");
     }
     build(*run, settings);

@@ -32,12 +32,8 @@ struct Settings {
     Tolerance tolerance;
 };
 
-/// The progress that is shown while the logs are read.
-struct Progress {
-    std::uint64_t lines = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t all_bytes = 0;  // 0: not known
-};
+/// Called for each record that is read. False: stop, with what is known so far.
+using Watch = std::function<bool(const LineCounts& counts, const LogStreams& streams)>;
 
 /// The results and the configurations they refer to: keep it while the report is used.
 struct Run {
@@ -47,14 +43,12 @@ struct Run {
     Order order;
     Report report;
     std::vector<std::string> warnings;
+    bool interrupted = false;  // by Watch
 
     Rehearsed& subject() const noexcept { return *rehearsed.back(); }
 };
 
 /// Reads the configurations and the logs, and decides every request. Throws InputError.
-/// `progress` is called now and then. `interrupted`: whether to stop, with what is known so far.
-std::unique_ptr<Run> rehearse(
-    const Settings& settings, const std::function<void(const Progress&)>& progress,
-    const std::function<bool()>& interrupted = [] { return false; });
+std::unique_ptr<Run> rehearse(const Settings& settings, const Watch& watch);
 
 }  // namespace ratelimit::rehearse

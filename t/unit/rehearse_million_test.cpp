@@ -179,7 +179,7 @@ TEST_F(RehearseMillion, refuses_what_simple_models_refuse)
     settings.conf = folder_ + "/limits.conf";
     settings.logs = { folder_ + "/access.log" };
 
-    const auto run = rehearse::rehearse(settings, [](const rehearse::Progress&) {});
+    const auto run = rehearse::rehearse(settings, [](const auto&, const auto&) { return true; });
 
     EXPECT_EQ(run->report.counts.lines, static_cast<std::uint64_t>(lines));
     EXPECT_EQ(run->report.counts.skipped, 0U);

@@ -3,6 +3,7 @@
 #include "rehearse/log/line_reader.h"
 #include "rehearse/log/log_format.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -47,5 +48,6 @@ private:
     std::optional<std::string> first_;
     LineReader::Result first_result_ = LineReader::Result::end;
 };
+using LogStreams = std::vector<std::unique_ptr<LogStream>>;
 
 }  // namespace ratelimit::rehearse

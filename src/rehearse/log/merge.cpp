@@ -4,9 +4,7 @@
 
 namespace ratelimit::rehearse {
 
-Merge::Merge(
-    std::vector<std::unique_ptr<LogStream>>& streams, LogFormat& format, std::int64_t bound,
-    LineCounts& counts)
+Merge::Merge(LogStreams& streams, LogFormat& format, std::int64_t bound, LineCounts& counts)
     : bound_(bound), counts_(counts)
 {
     for (const auto& stream : streams) {

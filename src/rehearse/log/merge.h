@@ -17,9 +17,7 @@ namespace ratelimit::rehearse {
 class Merge {
 public:
     /// `bound` in microseconds. The format must live as long as this.
-    Merge(
-        std::vector<std::unique_ptr<LogStream>>& streams, LogFormat& format, std::int64_t bound,
-        LineCounts& counts);
+    Merge(LogStreams& streams, LogFormat& format, std::int64_t bound, LineCounts& counts);
 
     /// The next record, which is valid until the next call; null: there is none.
     const Record* next();

@@ -18,7 +18,7 @@ public:
     /// record. Throws InputError if there is no temporary file.
     template <class Progress>
     SortedRecords(
-        std::vector<std::unique_ptr<LogStream>>& streams, LogFormat& format, Progress&& progress,
+        LogStreams& streams, LogFormat& format, Progress&& progress,
         std::size_t run_bytes = default_run_bytes)
         : run_bytes_(run_bytes)
     {
