@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -10,6 +14,18 @@ namespace ratelimit::rehearse {
 struct InputError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+
+/// "what: why", with the reason of errno.
+[[noreturn]] inline void fail_by_errno(const std::string& what)
+{
+    throw InputError(what + ": " + std::strerror(errno));
+}
+
+/// A file of C that closes itself.
+struct CloseFile {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
 
 /// Where a directive is written.
 struct Place {

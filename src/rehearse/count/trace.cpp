@@ -1,17 +1,11 @@
 #include "rehearse/count/trace.h"
 
-#include "rehearse/conf/input_error.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 namespace ratelimit::rehearse {
 
 Trace::Trace(const std::vector<LimitConf>& limits) : file_(std::tmpfile()), confs_(limits)
 {
     if (file_ == nullptr) {
-        throw InputError(std::string("cannot create a temporary file: ") + std::strerror(errno));
+        fail_by_errno("cannot create a temporary file");
     }
     constexpr std::size_t buffer = std::size_t{ 1 } << 18U;
     std::setvbuf(file_.get(), nullptr, _IOFBF, buffer);
@@ -60,14 +54,14 @@ void Trace::add(const Request& request)
     if (std::fwrite(&head, sizeof(head), 1, file_.get()) != 1
         || std::fwrite(limits_.data(), sizeof(Limit), limits_.size(), file_.get())
             != limits_.size()) {
-        throw InputError(std::string("cannot write a temporary file: ") + std::strerror(errno));
+        fail_by_errno("cannot write a temporary file");
     }
 }
 
 void Trace::rewind()
 {
     if (std::fflush(file_.get()) != 0) {
-        throw InputError(std::string("cannot write a temporary file: ") + std::strerror(errno));
+        fail_by_errno("cannot write a temporary file");
     }
     std::rewind(file_.get());
 }
@@ -80,7 +74,7 @@ bool Trace::next(Request& out)
     }
     limits_.resize(head.limits);
     if (std::fread(limits_.data(), sizeof(Limit), limits_.size(), file_.get()) != limits_.size()) {
-        throw InputError(std::string("cannot read a temporary file: ") + std::strerror(errno));
+        fail_by_errno("cannot read a temporary file");
     }
     asked_.clear();
     for (const Limit& limit : limits_) {

@@ -3,9 +3,7 @@
 #include "rehearse/count/decider.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <map>
-#include <memory>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -75,10 +73,7 @@ private:
     void rewind();
     bool next(Request& out);
 
-    struct Close {
-        void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-    };
-    std::unique_ptr<std::FILE, Close> file_;
+    File file_;
     const std::vector<LimitConf>& confs_;
     std::vector<std::size_t> groups_;  // by zone: another zone of its group, or itself
     std::vector<Terms> terms_;

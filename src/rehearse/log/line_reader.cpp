@@ -125,7 +125,7 @@ LineReader::LineReader(const std::string& path) : path_(path)
     file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat info {};
     if (file_ < 0 || fstat(file_, &info) != 0) {
-        throw InputError("cannot open " + path + ": " + std::strerror(errno));
+        fail_by_errno("cannot open " + path);
     }
     if (S_ISDIR(info.st_mode)) {
         close(file_);

@@ -1,9 +1,6 @@
 #include "rehearse/log/sorted_records.h"
 
-#include "rehearse/conf/input_error.h"
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <unistd.h>
 
@@ -59,11 +56,6 @@ void restore(const char* stored, Record& out)
     }
 }
 
-[[noreturn]] void fail_with_file(const char* what)
-{
-    throw InputError(std::string(what) + " a temporary file: " + std::strerror(errno));
-}
-
 }  // namespace
 
 void SortedRecords::add(const Record& record)
@@ -87,7 +79,7 @@ void SortedRecords::write_run()
     if (file_ == nullptr) {
         file_.reset(std::tmpfile());
         if (file_ == nullptr) {
-            fail_with_file("cannot create");
+            fail_by_errno("cannot create a temporary file");
         }
     }
     sort_run();
@@ -95,11 +87,11 @@ void SortedRecords::write_run()
         const char* stored = text_.data() + entry.start;
         const std::size_t size = size_of(head_at(stored));
         if (std::fwrite(stored, 1, size, file_.get()) != size) {
-            fail_with_file("cannot write");
+            fail_by_errno("cannot write a temporary file");
         }
     }
     if (std::fflush(file_.get()) != 0) {
-        fail_with_file("cannot write");
+        fail_by_errno("cannot write a temporary file");
     }
     const auto size = static_cast<std::int64_t>(text_.size());
     runs_.push_back({ file_size_, file_size_ + size, {}, 0, {} });
@@ -140,7 +132,7 @@ bool SortedRecords::fill(Run& run, std::size_t wanted)
         run.buffer.resize(kept + size);
         const ssize_t count = pread(fileno(file_.get()), run.buffer.data() + kept, size, run.at);
         if (count <= 0) {
-            fail_with_file("cannot read");
+            fail_by_errno("cannot read a temporary file");
         }
         run.buffer.resize(kept + static_cast<std::size_t>(count));
         run.at += count;

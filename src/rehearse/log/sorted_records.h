@@ -1,9 +1,8 @@
 #pragma once
 
+#include "rehearse/conf/input_error.h"
 #include "rehearse/log/log_stream.h"
 
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,9 +50,6 @@ private:
         std::size_t used = 0;
         Record record;
     };
-    struct Close {
-        void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-    };
 
     void add(const Record& record);
     void sort_run();
@@ -66,7 +62,7 @@ private:
     std::string text_;  // of the run that is in memory: records as they are stored
     std::vector<Entry> entries_;
     std::size_t next_entry_ = 0;
-    std::unique_ptr<std::FILE, Close> file_;
+    File file_;
     std::int64_t file_size_ = 0;
     std::vector<Run> runs_;
     std::vector<std::size_t> open_;  // indices of the runs that have not ended, in their order

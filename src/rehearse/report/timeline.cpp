@@ -4,10 +4,7 @@
 #include "rehearse/route/decision_list.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 
 namespace ratelimit::rehearse {
@@ -193,7 +190,7 @@ void write_file(const std::string& path, const std::string& text)
     file << text;
     file.close();
     if (!file) {
-        throw InputError("cannot write " + path + ": " + std::strerror(errno));
+        fail_by_errno("cannot write " + path);
     }
 }
 

@@ -3,19 +3,7 @@
 #include "rehearse/count/key_hash.h"
 #include "rehearse/log/log_time.h"
 
-#include <cerrno>
-#include <cstring>
-
 namespace ratelimit::rehearse {
-
-namespace {
-
-[[noreturn]] void fail_to_write(const std::string& path)
-{
-    throw InputError("cannot write " + path + ": " + std::strerror(errno));
-}
-
-}  // namespace
 
 std::string csv_field(const std::string& text)
 {
@@ -36,13 +24,10 @@ DecisionList::DecisionList(const std::string& path, Variables& variables)
     : path_(path),
       file_(std::fopen(path.c_str(), "we")),
       address_(variables.logged("remote_addr")),
-      request_(variables.logged("request"))
+      request_(variables.first_logged({ "request", "request_uri" }))
 {
-    if (request_ == nullptr) {
-        request_ = variables.logged("request_uri");
-    }
     if (file_ == nullptr || std::fputs("time,address,request,decision\n", file_.get()) < 0) {
-        fail_to_write(path_);
+        fail_by_errno("cannot write " + path_);
     }
 }
 
@@ -63,14 +48,14 @@ void DecisionList::add(Values& values, Reached reached, bool passes)
                                        : std::string_view("refused");
     line += '\n';
     if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) {
-        fail_to_write(path_);
+        fail_by_errno("cannot write " + path_);
     }
 }
 
 void DecisionList::close()
 {
     if (std::fclose(file_.release()) != 0) {
-        fail_to_write(path_);
+        fail_by_errno("cannot write " + path_);
     }
 }
 

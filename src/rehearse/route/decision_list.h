@@ -2,8 +2,6 @@
 
 #include "rehearse/route/route.h"
 
-#include <cstdio>
-#include <memory>
 #include <string>
 
 namespace ratelimit::rehearse {
@@ -20,12 +18,8 @@ public:
     void close();
 
 private:
-    struct Close {
-        void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-    };
-
     std::string path_;
-    std::unique_ptr<std::FILE, Close> file_;
+    File file_;
     const Variable* address_;  // null: not in the log
     const Variable* request_;  // the same
 };
