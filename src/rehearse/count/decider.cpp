@@ -36,11 +36,11 @@ void Decider::prepare(const AskedLimit& asked, std::int64_t now, std::int64_t en
     out.policy = limit.policy;
     out.cost = asked.cost;
     if (limit.variable_rate()) {
-        out.policy.rate = asked.rate;
+        out.policy.rate = asked.terms.rate;
     }
-    out.policy.start_day = asked.start_day;
+    out.policy.start_day = asked.terms.start_day;
     enter_period(out.policy, microseconds{ now });
-    out.policy.reserve = asked.reserve.of(out.policy.whole());
+    out.policy.reserve = asked.terms.reserve.of(out.policy.whole());
     KeyTable& keys = zones_[limit.zone];
     out.key = &keys.find(asked.key, asked.key_id, now);
     out.count = &keys.count(*out.key, limit.number_in_zone);
@@ -100,7 +100,7 @@ bool Decider::check(
     std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed)
 {
     const auto is_malformed = [&](const AskedLimit& one) {
-        return limits_[one.number].variable_rate() && one.rate.quota == 0;
+        return limits_[one.number].variable_rate() && one.terms.rate.quota == 0;
     };
     decided_.clear();
     decided_.resize(asked.size());

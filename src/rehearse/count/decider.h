@@ -12,6 +12,23 @@
 
 namespace ratelimit::rehearse {
 
+/// Values of a limit that are the same for most requests.
+struct AskedTerms {
+    Rate rate;  // of a zone whose rate is a variable; a quota of 0: malformed
+    std::uint8_t start_day = 1;
+    Reserve reserve;
+
+    auto all() const noexcept
+    {
+        return std::tuple(
+            rate.quota, rate.window, rate.period, start_day, reserve.number, reserve.share);
+    }
+    friend bool operator<(const AskedTerms& left, const AskedTerms& right) noexcept
+    {
+        return left.all() < right.all();
+    }
+};
+
 /// A limit that applies to a request, evaluated.
 struct AskedLimit {
     std::size_t number = 0;    // LimitConf::number
@@ -19,17 +36,14 @@ struct AskedLimit {
     std::uint64_t key_id = 0;  // its hash
     std::int64_t cost = 1;
     std::int64_t charge = -1;  // of charge=: the cost in the end; -1: `cost`
-    Rate rate;                 // of a zone whose rate is a variable; a quota of 0: malformed
-    std::uint8_t start_day = 1;
-    Reserve reserve;
+    AskedTerms terms;
 
     /// Keys are compared by their hashes.
     friend bool operator==(const AskedLimit& left, const AskedLimit& right) noexcept
     {
-        return std::tie(left.number, left.key_id, left.cost, left.charge, left.start_day)
-            == std::tie(right.number, right.key_id, right.cost, right.charge, right.start_day)
-            && left.rate == right.rate && left.reserve.number == right.reserve.number
-            && left.reserve.share == right.reserve.share;
+        return std::tie(left.number, left.key_id, left.cost, left.charge)
+            == std::tie(right.number, right.key_id, right.cost, right.charge)
+            && left.terms.all() == right.terms.all();
     }
 };
 

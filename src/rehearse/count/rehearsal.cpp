@@ -47,10 +47,11 @@ bool Rehearsal::evaluate_rate(const PlannedLimit& limit, Values& values, AskedLi
             results_[limit.conf->number].malformed += again_ ? 0 : 1;
             return !limit.conf->shadow;
         }
-        out.rate = *rate;
+        out.terms.rate = *rate;
     }
-    out.start_day = limit.start ? parse_start_day(limit.start->value(values, text_)).value_or(1)
-                                : policy.start_day;
+    out.terms.start_day = limit.start
+        ? parse_start_day(limit.start->value(values, text_)).value_or(1)
+        : policy.start_day;
     return true;
 }
 
@@ -80,9 +81,9 @@ bool Rehearsal::evaluate(
     if (limit.charge) {
         out.charge = parse_number(limit.charge->value(values, text_), 0, max_cost).value_or(-1);
     }
-    out.reserve = limit.conf->reserve;
+    out.terms.reserve = limit.conf->reserve;
     if (limit.reserve) {
-        out.reserve = parse_reserve(limit.reserve->value(values, text_)).value_or(Reserve{});
+        out.terms.reserve = parse_reserve(limit.reserve->value(values, text_)).value_or(Reserve{});
     }
     return true;
 }

@@ -24,15 +24,10 @@ std::size_t Trace::group_of(std::size_t zone) const noexcept
     return zone;
 }
 
-std::uint32_t Trace::terms_of(const AskedLimit& asked)
+std::uint32_t Trace::number_of(const AskedTerms& terms)
 {
-    const Terms terms{ asked.rate, asked.reserve, asked.start_day };
-    const TermsKey key{
-        terms.rate.quota,     terms.rate.window.count(), static_cast<int>(terms.rate.period),
-        terms.reserve.number, terms.reserve.share,       terms.start_day
-    };
     const auto [place, is_new] =
-        numbers_.try_emplace(key, static_cast<std::uint32_t>(terms_.size()));
+        numbers_.try_emplace(terms, static_cast<std::uint32_t>(terms_.size()));
     if (is_new) {
         terms_.push_back(terms);
     }
@@ -47,7 +42,7 @@ void Trace::add(const Request& request)
         groups_[group_of(confs_[asked.number].zone)] = group;
         limits_.push_back({ asked.key_id, static_cast<std::int32_t>(asked.cost),
                             static_cast<std::int32_t>(asked.charge),
-                            static_cast<std::uint32_t>(asked.number), terms_of(asked) });
+                            static_cast<std::uint32_t>(asked.number), number_of(asked.terms) });
     }
     const Head head{ request.time, request.end, static_cast<std::uint32_t>(limits_.size()),
                      request.fails_closed, request.succeeded };
@@ -78,16 +73,13 @@ bool Trace::next(Request& out)
     }
     asked_.clear();
     for (const Limit& limit : limits_) {
-        const Terms& terms = terms_[limit.terms];
         AskedLimit& asked = asked_.emplace_back();
         asked.number = limit.number;
         asked.key_id = limit.key;
         asked.key = { reinterpret_cast<const char*>(&limit.key), sizeof(limit.key) };
         asked.cost = limit.cost;
         asked.charge = limit.charge;
-        asked.rate = terms.rate;
-        asked.start_day = terms.start_day;
-        asked.reserve = terms.reserve;
+        asked.terms = terms_[limit.terms];
     }
     out = { head.time, head.end, head.fails_closed, head.succeeded, asked_ };
     return true;

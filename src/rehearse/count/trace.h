@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <tuple>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -60,15 +59,8 @@ private:
         std::uint32_t number;
         std::uint32_t terms;  // index of terms_
     };
-    /// Values that few requests have.
-    struct Terms {
-        Rate rate;
-        Reserve reserve;
-        std::uint8_t start_day;
-    };
-    using TermsKey = std::tuple<std::int64_t, std::int64_t, int, std::int64_t, bool, int>;
 
-    std::uint32_t terms_of(const AskedLimit& asked);
+    std::uint32_t number_of(const AskedTerms& terms);
     std::size_t group_of(std::size_t zone) const noexcept;
     void rewind();
     bool next(Request& out);
@@ -76,10 +68,10 @@ private:
     File file_;
     const std::vector<LimitConf>& confs_;
     std::vector<std::size_t> groups_;  // by zone: another zone of its group, or itself
-    std::vector<Terms> terms_;
-    std::map<TermsKey, std::uint32_t> numbers_;  // of terms_
-    std::vector<Limit> limits_;                  // of one request
-    std::vector<AskedLimit> asked_;              // the same
+    std::vector<AskedTerms> terms_;
+    std::map<AskedTerms, std::uint32_t> numbers_;  // of terms_
+    std::vector<Limit> limits_;                    // of one request
+    std::vector<AskedLimit> asked_;                // the same
 };
 
 }  // namespace ratelimit::rehearse
