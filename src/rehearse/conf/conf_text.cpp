@@ -141,29 +141,21 @@ private:
 
     /// A backslash quotes the next character. `\t`, `\r` and `\n` are control characters; before
     /// other characters than quotation marks and itself, the backslash stays.
-    void take_escaped(std::string& out)
+    void take_into(std::string& out)
     {
+        out += take();
+        if (out.back() != '\\') {
+            return;
+        }
         if (text_.empty()) {
             fail("unexpected end of file");
         }
+        constexpr std::string_view from = "\"'\\trn";
+        constexpr std::string_view to = "\"'\\\t\r\n";
         const char letter = take();
-        switch (letter) {
-        case '"':
-        case '\'':
-        case '\\':
-            out += letter;
-            return;
-        case 't':
-            out += '\t';
-            return;
-        case 'r':
-            out += '\r';
-            return;
-        case 'n':
-            out += '\n';
-            return;
-        default:
-            out += '\\';
+        if (const auto found = from.find(letter); found != from.npos) {
+            out.back() = to[found];
+        } else {
             out += letter;
         }
     }
@@ -176,16 +168,12 @@ private:
             if (text_.empty()) {
                 fail("unexpected end of file, expecting a quotation mark");
             }
-            const char letter = take();
-            if (letter == quote) {
+            if (text_.front() == quote) {
                 break;
             }
-            if (letter == '\\') {
-                take_escaped(out);
-            } else {
-                out += letter;
-            }
+            take_into(out);
         }
+        take();
         if (!text_.empty() && !is_space(text_.front())
             && std::strchr(";{)", text_.front()) == nullptr) {
             fail(std::string("unexpected \"") + text_.front() + "\"");
@@ -203,12 +191,7 @@ private:
             if (text_.front() == '{' && (out.empty() || out.back() != '$')) {
                 break;
             }
-            const char letter = take();
-            if (letter == '\\') {
-                take_escaped(out);
-            } else {
-                out += letter;
-            }
+            take_into(out);
         }
         return out;
     }
