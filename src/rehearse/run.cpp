@@ -235,14 +235,13 @@ void build(Run& run, const Settings& settings)
     if (run.rehearsed.size() > 1) {
         report.against = against_report(run, settings);
     }
-    const ReportOptions options{ !settings.server.empty(), settings.busiest };
     for (const LimitConf& limit : subject.conf().limits) {
-        report.limits.push_back(limit_report(subject, limit, options));
+        report.limits.push_back(limit_report(subject, limit, settings.busiest));
     }
     add_quotas(subject, settings.share, settings.curves, report.limits);
     for (const LimitReqConf& limit : subject.conf().limit_reqs) {
         if (limit.followed) {
-            report.limits.push_back(limit_report(subject, limit, options));
+            report.limits.push_back(limit_report(subject, limit, settings.busiest));
         }
     }
     add_problems(

@@ -48,7 +48,7 @@ TEST(RehearseKeys, the_busiest_keys_are_found_among_many_that_come_and_go)
     for (std::int64_t i = 0; i < 200'000; ++i) {
         const bool busy = i % 100 < 3;
         const std::string text = busy ? "busy" + std::to_string(i % 100) : std::to_string(i);
-        KeyTable::Key& key = table.find(text, i);
+        KeyTable::Key& key = table.find(text, KeyTable::hash_of(text), i);
         key.expires = i + 50;  // a busy key comes back after it was removed
         KeyCount& count = table.count(key, 0);
         count.requests += busy ? 3 - static_cast<std::uint64_t>(i % 100) : 1;

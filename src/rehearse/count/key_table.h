@@ -36,7 +36,6 @@ public:
     KeyTable(Algorithm algorithm, std::size_t limits, std::size_t busiest);
 
     /// Finds or adds a key. The reference, and all earlier ones, are valid until the next call.
-    Key& find(std::string_view text, std::int64_t now) { return find(text, hash_of(text), now); }
     /// `hash`: of the key, by which those that were removed are known.
     Key& find(std::string_view text, std::uint64_t hash, std::int64_t now);
     static std::uint64_t hash_of(std::string_view text) noexcept

@@ -54,10 +54,8 @@ public:
 
     /// By LimitConf::number.
     const std::vector<LimitResult>& results() const noexcept { return results_; }
-    KeyTally::Numbers numbers(std::size_t number) const { return decider_.numbers(number); }
-    std::vector<BusyKey> busiest(std::size_t number) const { return decider_.busiest(number); }
-    /// Whether the numbers of keys are exact, not estimates.
-    bool exact(std::size_t number) const noexcept { return decider_.exact(number); }
+    /// Knows the keys.
+    const Decider& decider() const noexcept { return decider_; }
     /// Null: the requests are not kept.
     Trace* trace() noexcept { return trace_ ? &*trace_ : nullptr; }
 

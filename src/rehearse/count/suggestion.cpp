@@ -73,7 +73,7 @@ std::optional<std::vector<Refusals>> ZoneReplay::with_quota(
     return with(rate, most);
 }
 
-std::optional<ZoneReplay::Suggestion> ZoneReplay::suggest(
+std::optional<ZoneReplay::Point> ZoneReplay::suggest(
     double share, const std::vector<std::uint64_t>& keys)
 {
     std::vector<std::uint64_t> most;
@@ -84,7 +84,7 @@ std::optional<ZoneReplay::Suggestion> ZoneReplay::suggest(
     const Policy& policy = zones_[zone_].policy;
     const std::int64_t largest = traits_of(policy.algorithm).most_quota;
     std::int64_t too_small = 0;
-    Suggestion best;
+    Point best;
     std::int64_t quota = policy.rate.quota;
     for (;;) {  // upwards until one is large enough
         if (auto refused = with_quota(quota, most)) {
@@ -110,16 +110,16 @@ std::optional<ZoneReplay::Suggestion> ZoneReplay::suggest(
     return best;
 }
 
-std::vector<ZoneReplay::CurvePoint> ZoneReplay::curve()
+std::vector<ZoneReplay::Point> ZoneReplay::curve()
 {
     constexpr std::size_t most_points = 60;
     const Policy& policy = zones_[zone_].policy;
     const std::int64_t largest = traits_of(policy.algorithm).most_quota;
-    std::vector<CurvePoint> out;
+    std::vector<Point> out;
     const auto add = [&](std::int64_t quota) {
         const auto at = std::lower_bound(
             out.begin(), out.end(), quota,
-            [](const CurvePoint& one, std::int64_t other) { return one.quota < other; });
+            [](const Point& one, std::int64_t other) { return one.quota < other; });
         if (at != out.end() && at->quota == quota) {
             return;
         }

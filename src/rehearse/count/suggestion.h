@@ -34,7 +34,7 @@ public:
     std::optional<std::vector<Refusals>> with(
         const Rate& rate, const std::vector<std::uint64_t>& most = {});
 
-    struct Suggestion {
+    struct Point {
         std::int64_t quota = 0;
         std::vector<Refusals> refusals;  // by this quota
     };
@@ -44,16 +44,11 @@ public:
     /// limits(). A larger quota of a zone alone never refuses a key that a smaller one did not, so
     /// the search halves; with limits of other zones beside it, still smaller quotas may do as
     /// well. Empty: every quota refuses more, because the burst is too small.
-    std::optional<Suggestion> suggest(double share, const std::vector<std::uint64_t>& keys);
-
-    struct CurvePoint {
-        std::int64_t quota = 0;
-        std::vector<Refusals> refusals;
-    };
+    std::optional<Point> suggest(double share, const std::vector<std::uint64_t>& keys);
 
     /// From the smallest quota on: about forty of them, up to the first that refuses no key, and
     /// the configured one.
-    std::vector<CurvePoint> curve();
+    std::vector<Point> curve();
 
 private:
     std::optional<std::vector<Refusals>> with_quota(

@@ -87,7 +87,7 @@ void add_quotas(
         if (share) {
             add_suggestion(replay, conf.zones[zone].policy.rate, *share, limits);
         }
-        for (const auto& point : curves ? replay.curve() : std::vector<ZoneReplay::CurvePoint>()) {
+        for (const auto& point : curves ? replay.curve() : std::vector<ZoneReplay::Point>()) {
             for (std::size_t i = 0; i < replay.limits().size(); ++i) {
                 limits[replay.limits()[i]].curve.push_back({ point.quota, point.refusals[i] });
             }
@@ -101,17 +101,17 @@ namespace {
 template <class Limit, class Zone>
 LimitReport report_of(
     const Rehearsed& subject, const Limit& limit, const Zone& zone, const LimitResult& result,
-    const ReportOptions& options)
+    std::size_t busiest)
 {
     const HttpConf& conf = subject.conf();
     LimitReport out;
     out.zone = zone.name;
     out.location = limit.location;
     out.policy = policy_text(limit, zone);
-    out.other_server = options.one_server && limit.server
+    out.other_server = subject.site().by_name() && limit.server
         && conf.servers[*limit.server].get() != subject.site().only();
     out.result = &result;
-    out.refused_keys = result.refused_keys.list(options.busiest);
+    out.refused_keys = result.refused_keys.list(busiest);
     for (RefusedKey& one : out.refused_keys) {
         one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
     }
@@ -132,32 +132,31 @@ void add_keys(
 
 }  // namespace
 
-LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, const ReportOptions& options)
+LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, std::size_t busiest)
 {
     const HttpConf& conf = subject.conf();
-    Rehearsal& rehearsal = subject.rehearsal();
+    const Decider& decider = subject.rehearsal().decider();
     const ZoneConf& zone = conf.zones[limit.zone];
-    const LimitResult& result = rehearsal.results()[limit.number];
-    LimitReport out = report_of(subject, limit, zone, result, options);
+    const LimitResult& result = subject.rehearsal().results()[limit.number];
+    LimitReport out = report_of(subject, limit, zone, result, busiest);
     add_keys(
-        out, rehearsal.numbers(limit.number), rehearsal.exact(limit.number),
-        rehearsal.busiest(limit.number), zone.key, conf.definitions.ipv6_prefix);
+        out, decider.numbers(limit.number), decider.exact(limit.number),
+        decider.busiest(limit.number), zone.key, conf.definitions.ipv6_prefix);
     out.shadow = limit.shadow;
     out.configured = limit.policy;
     out.limit = limit.variable_rate() ? 0 : limit.policy.limit();
     return out;
 }
 
-LimitReport limit_report(
-    const Rehearsed& subject, const LimitReqConf& limit, const ReportOptions& options)
+LimitReport limit_report(const Rehearsed& subject, const LimitReqConf& limit, std::size_t busiest)
 {
     const HttpConf& conf = subject.conf();
     const LimitReqZone& zone = conf.limit_req_zones[limit.zone];
     const LimitReqResult& result = subject.limit_reqs().results()[limit.number];
-    LimitReport out = report_of(subject, limit, zone, result.counts, options);
+    LimitReport out = report_of(subject, limit, zone, result.counts, busiest);
     add_keys(
-        out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(options.busiest),
-        zone.key, conf.definitions.ipv6_prefix);
+        out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(busiest), zone.key,
+        conf.definitions.ipv6_prefix);
     out.of_nginx = true;
     out.shadow = limit.dry_run;
     return out;

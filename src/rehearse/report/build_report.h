@@ -8,15 +8,9 @@
 
 namespace ratelimit::rehearse {
 
-struct ReportOptions {
-    bool one_server = false;   // --server
-    std::size_t busiest = 10;  // keys to list
-};
-
-/// What one limit did.
-LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, const ReportOptions& options);
-LimitReport limit_report(
-    const Rehearsed& subject, const LimitReqConf& limit, const ReportOptions& options);
+/// What one limit did. `busiest`: keys to list.
+LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, std::size_t busiest);
+LimitReport limit_report(const Rehearsed& subject, const LimitReqConf& limit, std::size_t busiest);
 
 /// Names the directives that the log does not tell enough for, with the number of their requests.
 void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out);

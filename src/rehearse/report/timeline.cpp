@@ -47,11 +47,6 @@ std::string number(std::int64_t value)
     return std::to_string(value);
 }
 
-struct Column {
-    std::uint64_t requests = 0;
-    std::uint64_t refused = 0;
-};
-
 /// The time axis that all charts share: columns of as many minutes as are needed.
 struct Axis {
     std::int64_t first = 0;  // minute
@@ -114,7 +109,7 @@ void add_labels(std::string& out, const Axis& axis, std::uint64_t most)
 
 void add_chart(std::string& out, const Axis& axis, const LimitReport& limit, std::int64_t top)
 {
-    std::vector<Column> columns(static_cast<std::size_t>(axis.columns));
+    std::vector<KeyCount> columns(static_cast<std::size_t>(axis.columns));
     for (const MinuteCount& minute : limit.result->minutes.all()) {
         const std::int64_t at = (minute.minute - axis.first) / axis.step;
         if (at >= 0 && at < axis.columns) {
@@ -123,7 +118,7 @@ void add_chart(std::string& out, const Axis& axis, const LimitReport& limit, std
         }
     }
     std::uint64_t most = 1;
-    for (const Column& column : columns) {
+    for (const KeyCount& column : columns) {
         most = std::max(most, column.requests);
     }
     const auto height = [most](std::uint64_t count) {
@@ -135,7 +130,7 @@ void add_chart(std::string& out, const Axis& axis, const LimitReport& limit, std
         + "\" y=\"-12\" font-weight=\"bold\">" + xml_text(limit.zone + " at " + limit.location)
         + "</text>\n";
     for (std::int64_t i = 0; i < axis.columns; ++i) {
-        const Column& column = columns[static_cast<std::size_t>(i)];
+        const KeyCount& column = columns[static_cast<std::size_t>(i)];
         const std::int64_t refused = height(column.refused);
         add_bar(out, axis, i, refused, height(column.requests), "#7aa6d6");
         add_bar(out, axis, i, 0, refused, "#c62828");

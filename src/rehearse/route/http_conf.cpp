@@ -216,16 +216,19 @@ private:
     void read_server(const Directives& all, const Directive& directive, const Inherited& http)
     {
         auto server = std::make_unique<ServerConf>();
+        bool listens = false;
         for (const Directive* one : all) {
             if (one->name == "server_name") {
                 server->names.insert(server->names.end(), one->args.begin(), one->args.end());
             } else if (one->name == "listen" && !one->args.empty()) {
-                server->listens.push_back(one);
-                const auto& words = one->args;
-                server->is_default = server->is_default
-                    || std::any_of(words.begin(), words.end(), [](const std::string& word) {
-                                         return word == "default_server" || word == "default";
-                                     });
+                bool tls = false;
+                for (const std::string& word : one->args) {
+                    tls = tls || word.starts_with("ssl") || word.starts_with("quic");
+                    server->is_default =
+                        server->is_default || word == "default_server" || word == "default";
+                }
+                server->only_tls = tls && (server->only_tls || !listens);
+                listens = true;
             }
         }
         for (const Directive* one : all) {

@@ -14,9 +14,8 @@ namespace ratelimit::rehearse {
 struct ServerConf {
     std::vector<std::string> names;
     bool is_default = false;
-    bool has_limits = false;  // a request of it may reach one
-    std::vector<const Directive*> listens;
-    bool only_tls = false;
+    bool has_limits = false;                // a request of it may reach one
+    bool only_tls = false;                  // it answers only requests over TLS
     const Directive* redirector = nullptr;  // of redirects_to
     Location top;
 

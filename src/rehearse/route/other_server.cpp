@@ -39,19 +39,11 @@ bool answers_names_of(const ServerConf& one, const ServerConf& other)
 
 }  // namespace
 
-bool is_only_tls(const ServerConf& server)
-{
-    return !server.listens.empty()
-        && std::all_of(server.listens.begin(), server.listens.end(), [](const Directive* one) {
-               return has_word(*one, "ssl") || has_word(*one, "quic");
-           });
-}
-
 const Directive* redirects_to(const HttpConf& conf, const ServerConf& server, bool by_name)
 {
     for (const auto& one : conf.servers) {
-        const bool beside = !by_name
-            || (is_only_tls(server) && !is_only_tls(*one) && answers_names_of(*one, server));
+        const bool beside =
+            !by_name || (server.only_tls && !one->only_tls && answers_names_of(*one, server));
         const Directive& text = *one->top.directive;
         if (one.get() != &server && !one->has_limits && beside && is_logged(text)
             && redirects(text)) {

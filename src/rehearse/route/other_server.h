@@ -4,9 +4,6 @@
 
 namespace ratelimit::rehearse {
 
-/// Whether it answers only requests over TLS.
-bool is_only_tls(const ServerConf& server);
-
 /// A server without limits that redirects clients to this one, as that of port 80 to that of port
 /// 443: both may write into one log. `by_name`: the log tells the host of a request, or the user
 /// does. Null: there is none.

@@ -58,7 +58,6 @@ public:
     const LimitReqs& limit_reqs() const noexcept { return limit_reqs_; }
     /// Of the last request; empty: not in the log.
     std::string_view address() { return evidence_.address(values_); }
-    Values& values() noexcept { return values_; }
 
 private:
     void note_bounds(const Route& likely);

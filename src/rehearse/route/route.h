@@ -74,16 +74,11 @@ private:
     };
     /// A request on its way.
     struct Walk {
-        Walk(Values& its_values, const ServerConf& its_server, LimitReqs& its_limit_reqs)
-            : values(its_values), server(its_server), limit_reqs(its_limit_reqs)
-        {
-        }
-
         Values& values;
         const ServerConf& server;
         LimitReqs& limit_reqs;
         const Location* location = nullptr;
-        Route route;
+        Route route{};
         int turns = 0;                // changes of the path, and redirects
         int upstreams = 0;            // that were asked
         bool has_error_page = false;  // nginx takes one for a request

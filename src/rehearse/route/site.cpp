@@ -110,7 +110,6 @@ void Site::compile(HttpConf& conf)
     for (const auto& one : conf.servers) {
         if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
             met.push_back(one.get());
-            one->only_tls = is_only_tls(*one);
             one->redirector = redirects_to(conf, *one, only_ == nullptr || by_name_);
             declare_routes(*one, scope_);
         }
@@ -263,10 +262,8 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
     if (conf.servers.size() == 1) {
         return conf.servers.front().get();
     }
-    for (const char* name : { "server_name", "host", "http_host" }) {
-        if (variables_.logged(name) != nullptr) {
-            return nullptr;
-        }
+    if (variables_.first_logged({ "server_name", "host", "http_host" }) != nullptr) {
+        return nullptr;
     }
     const ServerConf* found = nullptr;
     std::string names;

@@ -22,6 +22,7 @@ public:
 
     /// The server of all requests; null: they are of several.
     const ServerConf* only() const noexcept { return only_; }
+    bool by_name() const noexcept { return by_name_; }  // it has the name that the user gave
     /// Whether a limit needs to know when requests begin and end.
     bool has_concurrency() const noexcept { return has_concurrency_; }
     /// Directives that are not followed, with file and line.
@@ -46,7 +47,7 @@ private:
     const ServerConf* only_ = nullptr;    // the server of all requests
     const Variable* host_ = nullptr;      // else
     const Variable* captured_ = nullptr;  // the host, if `host_` is $server_name
-    bool by_name_;                        // `only_` has the name that the user gave
+    bool by_name_;
     ServerNames names_;
     bool has_concurrency_ = false;
     bool may_doubt_ = false;
