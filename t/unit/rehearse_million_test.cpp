@@ -187,11 +187,11 @@ TEST_F(RehearseMillion, refuses_what_simple_models_refuse)
     for (std::size_t i = 0; i < rated_algorithms; ++i) {
         const rehearse::LimitReport& limit = run->report.limits[i];
         const Expected& expected = expected_[i];
-        EXPECT_EQ(limit.requests, static_cast<std::uint64_t>(lines)) << limit.zone;
-        EXPECT_EQ(limit.refused, expected.refusals) << limit.zone;
-        EXPECT_GT(limit.refused, static_cast<std::uint64_t>(lines) / 100) << limit.zone;
-        EXPECT_EQ(limit.keys, expected.keys.size()) << limit.zone;
-        EXPECT_EQ(limit.keys_refused, expected.refused.size()) << limit.zone;
+        EXPECT_EQ(limit.result->requests, static_cast<std::uint64_t>(lines)) << limit.zone;
+        EXPECT_EQ(limit.result->refused, expected.refusals) << limit.zone;
+        EXPECT_GT(limit.result->refused, static_cast<std::uint64_t>(lines) / 100) << limit.zone;
+        EXPECT_EQ(limit.keys.keys, expected.keys.size()) << limit.zone;
+        EXPECT_EQ(limit.keys.keys_refused, expected.refused.size()) << limit.zone;
         for (const rehearse::BusyKey& busy : limit.busiest) {
             EXPECT_EQ(static_cast<std::int64_t>(busy.count.refused), expected.refused.at(busy.key))
                 << limit.zone;
