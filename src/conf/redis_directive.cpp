@@ -179,9 +179,13 @@ char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
-char* set_tls_server_name(ngx_conf_t*, RedisBlock& block, Values values)
+char* set_tls_server_name(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
-    block.tls.server_name = view(values.front());
+    const auto name = view(values.front());
+    if (!redis::can_be_host(name)) {
+        return bad_value(cf, "tls_server_name", name, "a whole name, or an address");
+    }
+    block.tls.server_name = name;
     return NGX_CONF_OK;
 }
 

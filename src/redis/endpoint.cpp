@@ -11,7 +11,7 @@ bool can_be_host(std::string_view text) noexcept
     constexpr std::size_t longest = 255;
     constexpr std::string_view allowed =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:";
-    return !text.empty() && text.size() <= longest
+    return !text.empty() && text.size() <= longest && text.front() != '.'
         && text.find_first_not_of(allowed) == std::string_view::npos;
 }
 

@@ -20,7 +20,8 @@ struct Endpoint {
 };
 
 /// Whether a text from outside can be an address or the name of a host: letters, digits, and -._:
-/// for names and addresses, at most 255 bytes.
+/// for names and addresses, at most 255 bytes, and no dot in front, which OpenSSL takes for all
+/// names below it.
 bool can_be_host(std::string_view text) noexcept;
 
 /// The endpoint that Redis announces by an address or name (`host`) and a port. If `host` is a

@@ -281,7 +281,7 @@ TEST_F(HostileCluster, a_name_that_no_host_can_have_makes_a_map_or_a_redirection
     for (const std::string& bad :
          { std::string("a\nb"), std::string("a\0b", 3), std::string("a b"), std::string("a\"b"),
            std::string("a]"), std::string("\xc3\xa4"), std::string("a/b"), std::string("a%eth0"),
-           std::string(256, 'a') }) {
+           std::string(".redis.test"), std::string(256, 'a') }) {
         EXPECT_FALSE(parse_endpoint(bad + ":7000", source)) << bad;
         EXPECT_FALSE(read_redirection("MOVED 1 " + bad + ":7000", source)) << bad;
         EXPECT_FALSE(read_cluster_slots(*reply_of(map_of({ bad }, 7000)), source)) << bad;
