@@ -171,10 +171,10 @@ ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
         return fail(NGX_HTTP_NOT_FOUND, "overrides need the directive ratelimit_fleet");
     }
     const ZoneConf* zone = path.zone ? conf.zone_named(*path.zone) : nullptr;
-    if (zone == nullptr && path.zone) {
+    if (path.zone && zone == nullptr) {
         return fail(NGX_HTTP_NOT_FOUND, "no such zone");
     }
-    if (path.view == View::overrides) {
+    if (path.view == View::overrides || zone == nullptr) {
         return list_overrides(r, zone);
     }
     std::string_view key;
