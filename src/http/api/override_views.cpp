@@ -174,7 +174,7 @@ ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
     if (path.zone && zone == nullptr) {
         return fail(NGX_HTTP_NOT_FOUND, "no such zone");
     }
-    if (path.view == View::overrides || zone == nullptr) {
+    if (path.view == View::overrides || zone == nullptr) {  // only a list can be of all zones
         return list_overrides(r, zone);
     }
     std::string_view key;
