@@ -220,11 +220,9 @@ public:
 
     /// The number of keys that it remembers.
     std::size_t size() const noexcept { return table_.size(); }
-    /// Whether requests hold units, or Redis may count some.
-    bool any() const noexcept
-    {
-        return table_.size() > numbers_[static_cast<std::size_t>(Holding::State::idle)];
-    }
+    /// Whether requests hold units, or a takeover would bring some back: restate() would repeat
+    /// that they are free. Forgets what is over.
+    bool any() noexcept;
 
     /// This server may have an earlier state: repeats the statements of the last `hold`.
     void restate(std::uint32_t server) noexcept;
@@ -245,7 +243,7 @@ private:
     void put_into_list(Holding& holding, milliseconds now) noexcept;
     void owe(Holding& holding, milliseconds pause) noexcept;
     void fire() noexcept;
-    void forget_idle(milliseconds now) noexcept;
+    bool forget_idle(milliseconds now) noexcept;
     void forget_one() noexcept;
     void forget(Holding& holding) noexcept;
 

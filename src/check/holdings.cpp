@@ -96,12 +96,21 @@ void Holdings::forget(Holding& holding) noexcept
     table_.remove(holding);
 }
 
-/// Forgets the first idle holding, if it is due and no call refers to it.
-void Holdings::forget_idle(milliseconds now) noexcept
+/// Forgets the first idle holding, if it is due and no call refers to it; whether it did.
+bool Holdings::forget_idle(milliseconds now) noexcept
 {
-    if (!idle_.empty() && idle_.front().due_ <= now && idle_.front().calls_ == 0) {
+    const bool due = !idle_.empty() && idle_.front().due_ <= now && idle_.front().calls_ == 0;
+    if (due) {
         forget(idle_.front());
     }
+    return due;
+}
+
+bool Holdings::any() noexcept
+{
+    while (forget_idle(now())) {
+    }
+    return table_.size() > 0;
 }
 
 /// If there are too many, forgets a holding without units here and in Redis.

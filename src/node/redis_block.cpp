@@ -106,7 +106,7 @@ void RedisBlock::rest() noexcept
     }
     client_->leave();
     const bool holds = std::any_of(
-        holdings.begin(), holdings.end(), [](const Holdings* of_zone) { return of_zone->any(); });
+        holdings.begin(), holdings.end(), [](Holdings* of_zone) { return of_zone->any(); });
     if (!holds) {
         nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
     }

@@ -323,6 +323,12 @@ protected:
         end(peek);
         return remains;
     }
+    /// Nothing is held, and after `hold` nothing has to be stated again.
+    static void expect_over(Holdings& holdings)
+    {
+        virtual_now += policy.rate.window;
+        EXPECT_FALSE(holdings.any());
+    }
     /// The statement that is sent first frees all units of {k}.
     void expect_free_after_first_statement(Worker& of)
     {

@@ -179,7 +179,24 @@ TEST_F(HoldingTest, a_request_that_ends_while_it_waits_leaves_nothing_known_for_
     settle();
     end(second);
     settle();
-    EXPECT_FALSE(of.holdings.any());
+    expect_over(of.holdings);
+}
+
+TEST_F(HoldingTest, what_is_free_is_stated_again_after_a_takeover_and_known_until_hold_is_over)
+{
+    Worker& of = add_worker();
+    Held& first = request(of, 5);
+    settle();
+    const std::string before = ask("DUMP {k}");
+    end(first);
+    settle();
+    wait(of, duration_cast<milliseconds>(policy.rate.window) - 1s);
+    EXPECT_TRUE(of.holdings.any());
+    ask("RESTORE {k} 0 %b REPLACE", before.data(), before.size());  // of the new master
+    of.holdings.restate(0);
+    settle();
+    EXPECT_EQ(remaining(), 5);
+    expect_over(of.holdings);
 }
 
 TEST_F(HoldingTest, a_foreign_value_counts_as_no_state)

@@ -54,7 +54,7 @@ TEST_F(
     settle();
     end(of.requests.front());
     settle();
-    EXPECT_FALSE(of.holdings.any());
+    expect_over(of.holdings);
 }
 
 TEST_F(
@@ -81,7 +81,7 @@ TEST_F(
     wait(of, 60ms);
     EXPECT_EQ(of.client.messages.size(), 1U);
     settle();
-    EXPECT_FALSE(of.holdings.any());
+    expect_over(of.holdings);
 }
 
 TEST_F(HoldingsOfManyKeys, all_keys_that_are_held_are_renewed_in_time)
@@ -122,7 +122,7 @@ TEST_F(HoldingsOfManyKeys, many_zones_state_together_no_more_at_a_time_than_one)
     EXPECT_LE(most_in_flight(of), 200U);
     settle();
     for (Holdings& holdings : zones) {
-        EXPECT_FALSE(holdings.any());
+        expect_over(holdings);
         holdings.close();
     }
 }
@@ -147,7 +147,7 @@ TEST_F(HoldingsOfManyKeys, what_is_held_in_one_zone_does_not_wait_behind_free_ke
     settle();
     end(held);
     settle();
-    EXPECT_FALSE(other.any());
+    expect_over(other);
     other.close();
 }
 
@@ -187,10 +187,10 @@ TEST_F(HoldingsOfManyKeys, keys_whose_checks_redis_refused_need_no_statement)
 {
     Worker& of = add_worker();
     refuse_keys(of, of.holdings, 0, 100);
-    EXPECT_FALSE(of.holdings.any());
     virtual_now += 100ms;
     of.loop.fire();
     EXPECT_TRUE(of.client.messages.empty());
+    expect_over(of.holdings);
 }
 
 TEST_F(HoldingsOfManyKeys, a_key_in_use_keeps_no_other_from_being_forgotten)
@@ -210,7 +210,7 @@ TEST_F(HoldingsOfManyKeys, a_key_in_use_keeps_no_other_from_being_forgotten)
     settle();
     of.requests.clear();
     settle();
-    EXPECT_FALSE(of.holdings.any());
+    expect_over(of.holdings);
 }
 
 TEST_F(HoldingsOfManyKeys, a_zone_with_too_many_keys_forgets_none_of_another)
