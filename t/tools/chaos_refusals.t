@@ -7,9 +7,10 @@ use Chaos::Held qw(holders judge_refused judge_released);
 use Chaos::Judge qw(judge_requests);
 use Chaos::Limits qw(counting key_in limits);
 use Chaos::Refusals qw(judge_refusals judge_unblocked);
+use Chaos::Takeovers qw(exits);
 use JSON::PP qw(encode_json);
 use List::Util qw(first max min sum0);
-use POSIX qw(floor);
+use POSIX qw(floor strftime);
 use Ratelimit::Test;
 use Time::HiRes ();
 
@@ -275,6 +276,14 @@ subtest 'requests at one time' => sub {
     is $judged->(\@kill, @one, $client->(27, 0.01, 'REJECTED')), undef, 'a killed worker holds until `hold` ends';
     like $judged->(\@kill, @one, $client->(30, 0.01, 'REJECTED')), qr/held/, 'not longer';
     like $judged->([{ %{ $kill[0] }, node => 1 }], @one, $client->(12, 0.01, 'REJECTED')), qr/held/, 'not one of another node';
+    my @takeover = ({ name => 'takeover', loses => 1, from => 10.4, to => 11 });
+    my $exit = sub { return strftime("%Y/%m/%d %T [notice] 7#7: exit\n", localtime $_[0]) };
+    my @after = (@one, $client->(17, 0.01, 'REJECTED'));
+    my $judged_with = sub { return (judge_refused(\@after, holders(\@after, \@takeover, $idle, exits(\@takeover, @_)), \@takeover))[0][0] };
+    is $judged_with->($exit->(10)), undef, 'so does a worker that exits during a takeover';
+    like $judged_with->($exit->(9)), qr/held/, 'not one that exited before';
+    like $judged_with->($exit->(11)), qr/held/, 'nor after it';
+    like $judged_with->('', $exit->(10)), qr/held/, 'nor one of another node';
     like $judged->([], $client->(10, 0.5, 'REJECTED'), $client->(10.2, 0.01, 'REJECTED')), qr/held/, 'what is refused holds nothing';
     is $judged->([], $client->(10, 0.5, 'REJECTED', zone => 'joint', by => 'tight'), $client->(10.2, 0.1, 'REJECTED', zone => 'joint', by => 'joint')),
         undef, 'what another limit refuses may hold something for a moment';

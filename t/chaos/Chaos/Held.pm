@@ -62,11 +62,11 @@ sub judge_held {
 }
 
 # By zone and key, which requests may have held a unit: request, from and to (seconds), calm (no fault prolonged that).
-# requests: all, also those before the run.
+# requests: all, also those before the run. exits: workers that exited during a takeover (Chaos::Takeovers).
 sub holders {
-    my ($requests, $faults, $busy) = @_;
+    my ($requests, $faults, $busy, @exits) = @_;
     my $late  = delays($faults, $busy);
-    my @kills = grep { $_->{name} eq 'worker kill' } @{$faults};
+    my @kills = (@exits, grep { $_->{name} eq 'worker kill' } @{$faults});
     my %zones;
     for my $zone (_zones()) {
         my $hold = $longest * limits()->{$zone}{hold};
@@ -75,7 +75,7 @@ sub holders {
             next if $status eq 'unreachable' || $status eq 'REJECTED' && ($request->{by} eq $zone || $source eq 'cache');
             my $to = $late->($request->{received}, $node);
             my $calm = $to < $request->{received} + 0.15;
-            # What a killed worker held is free after `hold`.
+            # What such a worker held is free after `hold`.
             my @lost = map { $late->($_->{to}, $node) + 1.125 * $hold }
                 grep { $_->{node} == $node && $_->{to} > $request->{sent} - 0.05 && $_->{from} < $to } @kills;
             push @{ $zones{$zone}{ key_in($zone, $request) } },

@@ -16,6 +16,7 @@ use Chaos::Overrides qw(judge_agreement judge_changes);
 use Chaos::Refusals qw(judge_refusals judge_unblocked);
 use Chaos::Remains qw(measure judge_remains judge_totals judge_logs);
 use Chaos::Report qw(summary);
+use Chaos::Takeovers qw(exits);
 use Chaos::Watchdog;
 use List::Util qw(max);
 use Ratelimit::Process qw(temp_folder);
@@ -64,7 +65,7 @@ sub run {
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' || $_->{ends} } @{$faults};
     my @history = (@{$earlier}, @{$seen});
-    my $holders = holders(\@history, $faults, $busy);
+    my $holders = holders(\@history, $faults, $busy, exits($faults, map { $_->log } $fleet->nginx));
     my ($uncaused, $refusals, $blocked) = judge_refusals($seen, \@history, $faults, $busy);
     my ($unheld, $at_one_time) = judge_refused($seen, $holders, $faults);
     $options{say}->("$refusals refusals by a rate and $at_one_time by requests at one time were judged");

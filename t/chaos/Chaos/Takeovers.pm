@@ -8,11 +8,11 @@ package Chaos::Takeovers;
 use strict;
 use warnings;
 
-use List::Util qw(first max);
+use List::Util qw(first max min);
 use POSIX qw(mktime);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(takeovers unplanned);
+our @EXPORT_OK = qw(takeovers unplanned exits);
 
 my %months = map { (qw(Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec))[$_] => $_ } 0 .. 11;
 
@@ -56,6 +56,21 @@ sub unplanned {
     return map { { name => 'unplanned takeover', from => $_->[0], to => $_->[1] + $delay, loses => 1, cuts => 1 } }
         grep { my $begins = $_->[0]; !grep { $begins >= $_->{from} && $begins <= $_->{to} } @planned }
         @{$takeovers};
+}
+
+# Where a worker of a node exited during a takeover, by the nodes' error logs: what its last requests released may be
+# counted at the new master, since no process is left that could state it again. node, from and to (seconds).
+sub exits {
+    my ($faults, @logs) = @_;
+    my @exits;
+    for my $node (0 .. $#logs) {
+        while ($logs[$node] =~ m{^(\d+)/(\d+)/(\d+) (\d+):(\d+):(\d+) \[notice\] \d+#\d+: exit$}mg) {
+            my $at = mktime($6, $5, $4, $3, $2 - 1, $1 - 1900, 0, 0, -1);    # to a second
+            push @exits, map { { node => $node, from => $_->{from}, to => min($_->{to}, $at + 1) } }
+                grep { $_->{loses} && $_->{from} < $at + 1 && $_->{to} > $at } @{$faults};
+        }
+    }
+    return @exits;
 }
 
 1;
