@@ -3,13 +3,13 @@
 #include "base/version.h"
 #include "limit/rate_text.h"
 #include "rehearse/discover.h"
+#include "rehearse/report/verdict.h"
 
 #include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <unistd.h>
 
@@ -47,17 +47,11 @@ struct Command {
 /// "0.1%" or "0.001": from 0 to 1.
 double share_of(const char* option, const std::string& text, const char* expected)
 {
-    char* end = nullptr;
-    double share = std::strtod(text.c_str(), &end);
-    const bool percent = *end == '%';
-    if (percent) {
-        share /= 100;
-        ++end;
-    }
-    if (end == text.c_str() || *end != '\0' || !(share >= 0 && share <= 1)) {
+    const auto share = amount_of(text);
+    if (!share || share->value > 1) {
         bad_option(option, text, expected);
     }
-    return share;
+    return share->value;
 }
 
 /// "2s", "500ms", "1m", "0": microseconds.

@@ -320,6 +320,7 @@ subtest 'a body that is too long is answered before' => sub {
     my $format = '$msec "$request" $status $remote_addr';
     my @lines = map { qq{1795000000 "POST / HTTP/1.1" $_\n} } '200 a', '413 a', '200 a';
     is $too_large->('', $format, @lines), '1 2', 'the status tells it';
+    is $too_large->('client_max_body_size 5000000000;', $format, @lines), '1 2', 'also of more than 2^32 bytes';
     is $too_large->('client_max_body_size 0;', $format, @lines), '0 3', 'unless every length is allowed';
     is $too_large->('', "$format \$upstream_status", map { s/\n/ 413\n/r } @lines), '0 3', 'or an upstream has answered it';
     @lines = map { qq{1795000000 "POST / HTTP/1.1" 413 a $_\n} } '-', 10, 2048, 2049;

@@ -135,6 +135,7 @@ subtest 'keys that come and go need no more memory' => sub {
 subtest 'options' => sub {
     my @errors = (
         [['--suggest', '7'], '--suggest: invalid "7", expected a share of the keys such as 0.1% or 0.001'],
+        [['--suggest', '%'], '--suggest: invalid "%", expected a share of the keys such as 0.1% or 0.001'],
         [['--suggest', 'x%'], '--suggest: invalid "x%", expected a share of the keys such as 0.1% or 0.001'],
         [['--max-skipped', '2'], '--max-skipped: invalid "2", expected a share of the lines such as 5% or 0.05'],
         [['--reorder', '2 s'], '--reorder: invalid "2 s", expected a time of at most a day, such as 2s, 500ms or 1m'],

@@ -4,6 +4,7 @@
 #include "rehearse/conf/address.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ratelimit::rehearse {
 
@@ -86,8 +87,7 @@ std::int64_t parse_size(const Directive& directive)
         shift = unit == 'k' ? 10 : unit == 'm' ? 20 : unit == 'g' ? 30 : 0;
         text.remove_suffix(shift > 0 ? 1 : 0);
     }
-    constexpr std::int64_t most = std::int64_t{ 1 } << 32U;
-    const auto number = parse_number(text, 0, most);
+    const auto number = parse_number(text, 0, std::numeric_limits<std::int64_t>::max() >> shift);
     if (!number) {
         fail_at(directive.place, "invalid value \"" + directive.args[0] + "\"");
     }

@@ -46,8 +46,8 @@ bool exceeds(const FailIf& condition, std::uint64_t part, std::uint64_t whole) n
         return false;
     }
     const auto number = static_cast<double>(part);
-    const double value = condition.share ? number / static_cast<double>(whole) : number;
-    return condition.or_equal ? value >= condition.bound : value > condition.bound;
+    const double value = condition.bound.percent ? number / static_cast<double>(whole) : number;
+    return condition.or_equal ? value >= condition.bound.value : value > condition.bound.value;
 }
 
 std::string message(
@@ -104,6 +104,18 @@ std::optional<std::string> failure_of_all(const FailIf& condition, const Report&
 
 }  // namespace
 
+std::optional<Amount> amount_of(const std::string& text) noexcept
+{
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool percent = *end == '%';
+    const bool number = end != text.c_str() && *(end + (percent ? 1 : 0)) == '\0';
+    if (!number || !std::isfinite(value) || value < 0 || (percent && value > 100)) {
+        return std::nullopt;
+    }
+    return Amount{ value / (percent ? 100 : 1), percent };
+}
+
 FailIf parse_fail_if(const std::string& text)
 {
     FailIf out;
@@ -128,17 +140,12 @@ FailIf parse_fail_if(const std::string& text)
     }
     const bool of_clients =
         out.metric == Metric::refused_clients || out.metric == Metric::newly_refused;
-    const std::string bound(trimmed(std::string_view(text).substr(sign + (out.or_equal ? 2 : 1))));
-    char* end = nullptr;
-    out.bound = std::strtod(bound.c_str(), &end);
-    out.share = *end == '%';
-    const bool number = end != bound.c_str() && *(end + (out.share ? 1 : 0)) == '\0'
-        && (!out.share || out.bound <= 100);
-    if (!known || !number || !std::isfinite(out.bound) || out.bound < 0
-        || (of_clients && !out.zone.empty())) {
+    const auto bound = amount_of(
+        std::string(trimmed(std::string_view(text).substr(sign + (out.or_equal ? 2 : 1)))));
+    if (!known || !bound || (of_clients && !out.zone.empty())) {
         bad_condition(text);
     }
-    out.bound /= out.share ? 100 : 1;
+    out.bound = *bound;
     return out;
 }
 

@@ -7,6 +7,15 @@
 
 namespace ratelimit::rehearse {
 
+/// "0.1%" or "100".
+struct Amount {
+    double value = 0;      // 0.001 for 0.1%
+    bool percent = false;  // from 0 to 100 %
+};
+
+/// At least 0 and finite. Empty: neither of these.
+std::optional<Amount> amount_of(const std::string& text) noexcept;
+
 /// A condition of --fail-if: "refused_keys > 0.1%", "login.refused > 100".
 struct FailIf {
     enum class Metric : std::uint8_t {
@@ -21,8 +30,7 @@ struct FailIf {
     std::string zone;  // empty: of all limits, or of any limit
     Metric metric = Metric::refused;
     bool or_equal = false;
-    bool share = false;  // of all; otherwise a number
-    double bound = 0;
+    Amount bound;  // percent: of all
 };
 
 /// Throws InputError.
