@@ -178,6 +178,21 @@ subtest 'a reload while a response lasts' => sub {
     remains($node, 2, 'and releases it');
 };
 
+subtest 'a worker that leaves repeats that it holds nothing when Redis comes back with an earlier state' => sub {
+    my $node = limited_node(server => "location /long { proxy_pass http://@{[ $backend->addr ]}; }");
+    my ($held, $long) = $backend->hold($node, '/', '/long');
+    $node->reload;
+    is remaining($node), 1, 'held';
+    my ($key)   = @{ $node->{redis}->cmd('KEYS', '*{k}*') };
+    my $earlier = $node->{redis}->cmd('DUMP', $key);
+    close $held;
+    remains($node, 2, 'released');
+    sleep 2.2;    # each second, a worker that leaves closes the connections that it does not need
+    $node->{redis}->cmd('RESTORE', $key, 0, $earlier, 'REPLACE');
+    $node->{redis}->cmd('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+    remains($node, 2, 'released again');
+};
+
 subtest 'another hold after a reload' => sub {
     my $node = limited_node(zone => 'concurrency=2 hold=1h');
     my @old  = $backend->hold($node, '/');
