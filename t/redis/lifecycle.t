@@ -1,6 +1,7 @@
 # nginx's processes: reloads, upgrades of the program, crashes. Clients do not notice, and no connection,
 # descriptor or memory is left behind.
 
+use Ratelimit::Backend;
 use Ratelimit::Test;
 use IO::Select;
 use IO::Socket::INET;
@@ -97,6 +98,20 @@ subtest 'an old worker answers its last request, and then exits immediately' => 
     wait_until('the old worker has exited', sub { !$node->workers(1) });
     $watch->within(3, 'neither Redis nor a timer of the module delays its exit');
     wait_until('one connection is left', sub { connections($node) == 1 });
+};
+
+subtest 'with concurrency=, an old worker closes its connection when hold has passed' => sub {
+    my $backend = Ratelimit::Backend->new;
+    my $node = node(zone => 'concurrency=5 hold=1s', workers => 1,
+        server => "location /long/ { proxy_pass http://@{[ $backend->addr ]}; }");
+    my ($long) = $backend->hold($node, '/long/');
+    is $node->status('/'), 200;
+    $node->reload;
+    is $node->status('/'), 200;
+    wait_until('only the new worker is connected', sub { connections($node) == 1 });
+    is scalar $node->workers(1), 1, 'the old worker runs';
+    $backend->finish;
+    is http_read($long)->status, 200;
 };
 
 subtest 'old workers kept alive by a long response close their connections to Redis, and still decide' => sub {

@@ -75,7 +75,7 @@ sub holders {
             next if $status eq 'unreachable' || $status eq 'REJECTED' && ($request->{by} eq $zone || $source eq 'cache');
             my $to = $late->($request->{received}, $node);
             my $calm = $to < $request->{received} + 0.15;
-            # What such a worker held is free after `hold`.
+            # What a worker held that was killed, or that exited during a takeover, is free after `hold`.
             my @lost = map { $late->($_->{to}, $node) + 1.125 * $hold }
                 grep { $_->{node} == $node && $_->{to} > $request->{sent} - 0.05 && $_->{from} < $to } @kills;
             push @{ $zones{$zone}{ key_in($zone, $request) } },
