@@ -183,7 +183,7 @@ char* set_tls_server_name(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
     const auto name = view(values.front());
     if (!redis::can_be_host(name)) {
-        return bad_value(cf, "tls_server_name", name, "a whole name, or an address");
+        return bad_value(cf, "tls_server_name", name, "the name of one host, or an address");
     }
     block.tls.server_name = name;
     return NGX_CONF_OK;

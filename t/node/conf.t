@@ -187,7 +187,7 @@ my @bad = (
         ['tls_verify off;', 'tls_verify'], ['tls_verify on; password x;', 'tls_verify'],
         ['tls_server_name x;', 'tls_server_name'], ['tls off; tls_server_name x;', 'tls_server_name'],
         (map { ["$_ /etc/passwd;", $_] } 'tls_trusted_certificate', 'tls_certificate', 'tls_certificate_key')),
-    (map { [block_with(qq{tls on; tls_server_name "$_";}), '', qr/"tls_server_name": invalid "\Q$_\E", expected a whole name/] }
+    (map { [block_with(qq{tls on; tls_server_name "$_";}), '', qr/"tls_server_name": invalid "\Q$_\E", expected the name of one host/] }
         '', '.redis.test', '*.redis.test', 'redis test', 'x' x 256),
     (map { [block_with("tls on; $_ /nonexistent.pem;"), '',
             qr{"$_": could not open "/nonexistent.pem" \(2: No such file or directory\) in .*nginx\.conf:\d+}] }
