@@ -67,7 +67,7 @@ void read_all(
         }
     };
     if (order.sorted) {
-        decide_each(SortedRecords(streams, format, [&] { watch(counts, streams); }));
+        decide_each(SortedRecords(streams, format, [&] { return watch(counts, streams); }));
     } else {
         decide_each(Merge(streams, format, order.bound, counts));
     }

@@ -38,9 +38,11 @@ protected:
     }
     ~SortedRecordsTest() override { unlink(path_.c_str()); }
 
-    void expect_sorted(std::size_t run_bytes)
+    /// `stop_at`: the number of lines after which it is told to stop.
+    void expect_sorted(std::size_t run_bytes, std::size_t stop_at = lines)
     {
-        std::vector<Line> expected = written_;
+        std::vector<Line> expected(
+            written_.begin(), written_.begin() + static_cast<std::ptrdiff_t>(stop_at));
         std::stable_sort(expected.begin(), expected.end(), [](const Line& left, const Line& right) {
             return left.time < right.time;
         });
@@ -51,8 +53,7 @@ protected:
         streams.push_back(std::make_unique<LogStream>(path_, counts));
         std::size_t read = 0;
         SortedRecords records(
-            streams, *format, [&read] { ++read; }, run_bytes);
-        EXPECT_EQ(read, lines);
+            streams, *format, [&] { return read++ < stop_at; }, run_bytes);
         for (const Line& line : expected) {
             const Record* record = records.next();
             ASSERT_NE(record, nullptr);
@@ -83,6 +84,11 @@ TEST_F(SortedRecordsTest, MergesRunsOfAFile)
 TEST_F(SortedRecordsTest, MergesManySmallRuns)
 {
     expect_sorted(5'000);
+}
+
+TEST_F(SortedRecordsTest, StopsWithWhatIsRead)
+{
+    expect_sorted(100'000, lines / 2);
 }
 
 }  // namespace

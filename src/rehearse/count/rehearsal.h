@@ -6,7 +6,6 @@
 #include "rehearse/count/trace.h"
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>

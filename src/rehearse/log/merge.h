@@ -3,7 +3,6 @@
 #include "rehearse/log/log_stream.h"
 
 #include <map>
-#include <memory>
 #include <vector>
 
 namespace ratelimit::rehearse {

@@ -13,20 +13,19 @@ namespace ratelimit::rehearse {
 /// not fit into the memory of one run is kept in a temporary file.
 class SortedRecords {
 public:
-    /// Reads all of the logs. `run_bytes`: of one run in memory. `progress` is called for each
-    /// record. Throws InputError if there is no temporary file.
-    template <class Progress>
+    /// Reads the logs while `go_on` returns true; it is called before each record. `run_bytes`: of
+    /// one run in memory. Throws InputError if there is no temporary file.
+    template <class GoOn>
     SortedRecords(
-        LogStreams& streams, LogFormat& format, Progress&& progress,
+        LogStreams& streams, LogFormat& format, GoOn&& go_on,
         std::size_t run_bytes = default_run_bytes)
         : run_bytes_(run_bytes)
     {
         Record record;
         for (const auto& stream : streams) {
             stream->use(format);
-            while (stream->next(record)) {
+            while (go_on() && stream->next(record)) {
                 add(record);
-                progress();
             }
         }
         finish();

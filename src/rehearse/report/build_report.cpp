@@ -5,8 +5,6 @@
 #include "rehearse/conf/address.h"
 #include "rehearse/count/key_hash.h"
 
-#include <algorithm>
-
 namespace ratelimit::rehearse {
 
 namespace {

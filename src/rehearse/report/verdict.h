@@ -9,11 +9,11 @@ namespace ratelimit::rehearse {
 
 /// "0.1%" or "100".
 struct Amount {
-    double value = 0;      // 0.001 for 0.1%
-    bool percent = false;  // from 0 to 100 %
+    double value = 0;  // 0.001 for 0.1%
+    bool percent = false;
 };
 
-/// At least 0 and finite. Empty: neither of these.
+/// Empty: the text is no number, or it is below 0, infinite or above 100 %.
 std::optional<Amount> amount_of(const std::string& text) noexcept;
 
 /// A condition of --fail-if: "refused_keys > 0.1%", "login.refused > 100".
@@ -30,7 +30,7 @@ struct FailIf {
     std::string zone;  // empty: of all limits, or of any limit
     Metric metric = Metric::refused;
     bool or_equal = false;
-    Amount bound;  // percent: of all
+    Amount bound;  // a percentage is one of all requests, keys or clients
 };
 
 /// Throws InputError.

@@ -3,7 +3,6 @@
 #include "limit/rate_text.h"
 #include "rehearse/conf/directives.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace ratelimit::rehearse {
@@ -57,7 +56,7 @@ public:
             static const Directive nowhere{ "server", {}, {}, true, { "the configuration", 1 } };
             read_server(loose, nowhere, http);
         }
-        name_servers_in_titles();
+        name_servers_of_limits();
     }
 
 private:
@@ -223,7 +222,7 @@ private:
             } else if (one->name == "listen" && !one->args.empty()) {
                 bool tls = false;
                 for (const std::string& word : one->args) {
-                    tls = tls || word.starts_with("ssl") || word.starts_with("quic");
+                    tls = tls || word == "ssl" || word == "quic";
                     server->is_default =
                         server->is_default || word == "default_server" || word == "default";
                 }
@@ -276,7 +275,7 @@ private:
 
     /// With one server its locations are named as they are written; with several, the server comes
     /// first.
-    void name_servers_in_titles()
+    void name_servers_of_limits()
     {
         for (LimitConf& limit : conf_.limits) {
             name_server_in(limit);

@@ -4,7 +4,6 @@
 #include "rehearse/route/request_facts.h"
 #include "rehearse/route/route_setup.h"
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -65,14 +65,14 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
     const auto compiled = [&scope](const std::string& text, const Place& place) {
         return text.empty() ? std::nullopt : std::optional(scope.compile(text, place));
     };
-    return { &limit,
-             &zone,
-             scope.compile(zone.key, zone.place),
-             compiled(zone.variable_rate() ? zone.rate_text : "", zone.place),
-             compiled(zone.start_text, zone.place),
-             compiled(limit.cost_text, limit.place),
-             compiled(limit.charge_text, limit.place),
-             compiled(limit.reserve_text, limit.place) };
+    return { .conf = &limit,
+             .zone = &zone,
+             .key = scope.compile(zone.key, zone.place),
+             .rate = compiled(zone.variable_rate() ? zone.rate_text : "", zone.place),
+             .start = compiled(zone.start_text, zone.place),
+             .cost = compiled(limit.cost_text, limit.place),
+             .charge = compiled(limit.charge_text, limit.place),
+             .reserve = compiled(limit.reserve_text, limit.place) };
 }
 
 }  // namespace
