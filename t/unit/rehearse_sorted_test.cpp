@@ -38,7 +38,7 @@ protected:
     }
     ~SortedRecordsTest() override { unlink(path_.c_str()); }
 
-    /// `stop_at`: the number of lines after which it is told to stop.
+    /// `stop_at`: the number of lines that are read.
     void expect_sorted(std::size_t run_bytes, std::size_t stop_at = lines)
     {
         std::vector<Line> expected(
@@ -54,6 +54,7 @@ protected:
         std::size_t read = 0;
         SortedRecords records(
             streams, *format, [&] { return read++ < stop_at; }, run_bytes);
+        EXPECT_EQ(read, stop_at + 1) << "once before each line, and at the end";
         for (const Line& line : expected) {
             const Record* record = records.next();
             ASSERT_NE(record, nullptr);

@@ -30,7 +30,7 @@ struct FailIf {
     std::string zone;  // empty: of all limits, or of any limit
     Metric metric = Metric::refused;
     bool or_equal = false;
-    Amount bound;  // a percentage is one of all requests, keys or clients
+    Amount bound;  // percent: of all requests, keys or clients
 };
 
 /// Throws InputError.
