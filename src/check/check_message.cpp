@@ -238,7 +238,7 @@ bool CheckMessage::take_held_units() noexcept
             answer.ignored = answer.ignored || reply.ignored;
             answer.units += reply.taken * runs_.cost(run, i);
             answer.place = reply.place >= 0 ? reply.place : answer.place;
-            answer.server_time = limits_[i].now.value_or(reply.server_time);
+            answer.server_time = reply.server_time;
         }
         holding->answered(answer);
         requests_.each([&, i = i, holding = holding](ShardPart& part) {

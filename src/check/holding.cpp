@@ -99,7 +99,9 @@ void Holding::before_write() noexcept
         return;
     }
     base_ = held_;
-    number_ = std::max(number_ + 1, all_.redis_time(*this));
+    written_at_ = all_.monotonic_();
+    const auto redis_time = all_.client_.server_time(shard_, written_at_);
+    number_ = std::max(number_ + 1, redis_time.value_or(microseconds{ 0 }).count());
     all_.highest_number_ = std::max(all_.highest_number_, number_);
     if (base_ > 0) {
         counts_since_ = all_.now();
@@ -114,7 +116,9 @@ Statement Holding::statement() const noexcept
 
 void Holding::answered(const Answer& answer) noexcept
 {
-    offset_ = answer.server_time - all_.monotonic_();
+    if (redis::ServerClock* clock = all_.client_.clock_of(shard_)) {
+        clock->set({ written_at_, answer.server_time, all_.monotonic_() });
+    }
     if (answer.ignored) {
         failed(Executed::statement);
         return;
@@ -144,13 +148,15 @@ void Holding::message_ended(bool timed_out) noexcept
         known_ = base_ + taken_;
         may_count_ = known_ != 0;
     }
-    List<Waiter> waiters;
-    waiters.take_all(waiters_);
-    enter();  // their messages may make the worker forget another holding
-    while (!waiters.empty()) {
-        waiters.pop_front().proceed(timed_out);
+    if (!waiters_.empty()) {
+        List<Waiter> waiters;
+        waiters.take_all(waiters_);
+        enter();  // their messages may make the worker forget another holding
+        while (!waiters.empty()) {
+            waiters.pop_front().proceed(timed_out);
+        }
+        leave();
     }
-    leave();
     if (unanswered_ == 0) {
         settle();
     }

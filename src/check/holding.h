@@ -152,14 +152,14 @@ private:
     std::optional<std::int64_t> known_ = 0;
     bool may_count_ = false;  // whether Redis may count units, by what this worker has sent
     std::int64_t place_ = -1;
-    std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
-    milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
-    milliseconds due_{ 0 };               // in a list of Holdings
-    unsigned calls_ = 0;                  // that refer to it
+    milliseconds counts_since_{ 0 };  // the latest message that Redis may count; monotonic
+    milliseconds due_{ 0 };           // in a list of Holdings
+    unsigned calls_ = 0;              // that refer to it
 
     // The statement in flight, or the latest one.
-    unsigned unanswered_ = 0;  // messages
-    bool written_ = false;     // number_ and base_ are its
+    unsigned unanswered_ = 0;       // messages
+    bool written_ = false;          // number_ and base_ are its
+    microseconds written_at_{ 0 };  // the first of them; monotonic
     Outcome outcome_ = Outcome::answered;
     std::int64_t number_ = 0;
     std::int64_t base_ = 0;
@@ -235,7 +235,6 @@ private:
     friend class Holding;
 
     milliseconds now() const noexcept;
-    std::int64_t redis_time(const Holding& holding) const noexcept;
     std::size_t& number_of(Holding::State state) noexcept
     {
         return numbers_[static_cast<std::size_t>(state)];

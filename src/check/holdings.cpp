@@ -39,7 +39,6 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->shard_ = shard;
         found->known_ = 0;
         found->place_ = -1;
-        found->offset_.reset();
         // Above those of an earlier holding of the key, also if the clock was set back since.
         found->number_ = highest_number_;
         found->may_count_ = false;
@@ -57,15 +56,6 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
 milliseconds Holdings::now() const noexcept
 {
     return std::chrono::duration_cast<milliseconds>(monotonic_());
-}
-
-/// The estimate of the clock of the holding's server. 0: not known.
-std::int64_t Holdings::redis_time(const Holding& holding) const noexcept
-{
-    if (holding.offset_) {
-        return (monotonic_() + *holding.offset_).count();
-    }
-    return client_.server_time(holding.shard_).value_or(microseconds{ 0 }).count();
 }
 
 void Holdings::owe(Holding& holding, milliseconds pause) noexcept

@@ -147,11 +147,13 @@ public:
 
     /// Of this shard's server. Null: it is not known which that is.
     virtual ServerClock* clock_of(std::uint32_t shard) const noexcept = 0;
-    /// What that clock shows now, since the epoch. Empty: not known yet.
-    std::optional<microseconds> server_time(std::uint32_t shard) const noexcept
+    /// What that clock shows at this time of the steady clock, since the epoch. Empty: not known
+    /// yet.
+    std::optional<microseconds> server_time(
+        std::uint32_t shard, microseconds at = ServerClock::steady_now()) const noexcept
     {
         const ServerClock* clock = clock_of(shard);
-        return clock == nullptr ? std::nullopt : clock->now();
+        return clock == nullptr ? std::nullopt : clock->at(at);
     }
 
     /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.

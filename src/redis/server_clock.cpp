@@ -42,13 +42,19 @@ bool ServerClock::set(const redisReply& reply, microseconds sent) noexcept
     if (!seconds || !rest) {
         return false;
     }
-    const microseconds now = steady_now();
-    const microseconds shown = std::chrono::seconds{ *seconds } + microseconds{ *rest };
-    note({ sent, shown, now });
-    // Of a reply that waited for this process, `now` says little.
-    const microseconds known = steps_.ahead().value_or(shown - now);
-    steps_.set_ahead(std::clamp(known, shown - now, shown - sent));
+    set({ sent, std::chrono::seconds{ *seconds } + microseconds{ *rest }, steady_now() });
     return true;
+}
+
+void ServerClock::set(const ClockReading& reading) noexcept
+{
+    // Of a reply that waited for this process, `now` says little.
+    const microseconds least = reading.since_epoch - reading.now;
+    const microseconds most = reading.since_epoch - reading.called;
+    if (steps_.ahead() < least || steps_.ahead() > most) {
+        note(reading);
+        steps_.set_ahead(std::clamp(steps_.ahead().value_or(least), least, most));
+    }
 }
 
 void ServerClock::takes_over_from(const ServerClock& other) noexcept
@@ -56,10 +62,10 @@ void ServerClock::takes_over_from(const ServerClock& other) noexcept
     steps_.takes_over_from(other.steps_, steady_now());
 }
 
-std::optional<microseconds> ServerClock::now() const noexcept
+std::optional<microseconds> ServerClock::at(microseconds steady) const noexcept
 {
     const auto ahead = steps_.ahead();
-    return ahead ? std::optional{ *ahead + steady_now() } : std::nullopt;
+    return ahead ? std::optional{ *ahead + steady } : std::nullopt;
 }
 
 }  // namespace ratelimit::redis

@@ -14,7 +14,7 @@ using std::chrono::microseconds;
 /// increments on, a double is exact to the microsecond.
 inline constexpr microseconds latest_time{ std::int64_t{ 1 } << 52U };
 
-/// What a Redis server's clock shows now: its latest reply to TIME, plus the time since then. It is
+/// What a Redis server's clock shows: its latest reply that set it, plus the time since then. It is
 /// wrong by at most the time that the call and its reply took.
 class ServerClock {
 public:
@@ -23,8 +23,10 @@ public:
     /// `reply`: to TIME, which was sent at `sent` by the steady clock. False: it is not a time,
     /// and changes nothing.
     bool set(const redisReply& reply, microseconds sent) noexcept;
-    /// Since the epoch. Empty: no reply yet.
-    std::optional<microseconds> now() const noexcept;
+    /// The same by a reading that came with another reply. It notes it, too.
+    void set(const ClockReading& reading) noexcept;
+    /// Since the epoch, at this time of the steady clock. Empty: no reply yet.
+    std::optional<microseconds> at(microseconds steady) const noexcept;
 
     /// It showed `since_epoch` when a call that was made at `called` was executed. The reply may
     /// have waited for this process until `now`.

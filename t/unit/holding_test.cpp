@@ -93,6 +93,20 @@ TEST_F(HoldingTest, a_clock_that_steps_back_holds_no_longer_than_hold)
     EXPECT_EQ(passes.units(), 1);
 }
 
+TEST_F(HoldingTest, the_first_answer_after_a_step_of_the_clock_tells_the_time_for_all_keys)
+{
+    Worker& of = add_worker();
+    end(request_of(of, { "{a}" }));
+    end(request_of(of, { "{b}" }));
+    settle();
+    skew_ = 60s;
+    request_of(of, { "{a}" });
+    settle();
+    Held& other = request_of(of, { "{b}" });
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(other.units(), 1) << "a statement with the time before the step is ignored";
+}
+
 TEST_F(HoldingTest, a_clock_that_was_years_ahead_for_a_moment_leaves_no_key_for_years)
 {
     Worker& of = add_worker();

@@ -71,7 +71,7 @@ TEST_F(ServerClockTest, a_reply_that_waited_for_this_process_is_no_step)
     show(noon_);
     reply(noon_ - 10s, 11s);
     EXPECT_FALSE(clock_.set_back_within(24h, now())) << "the process was stopped for ten seconds";
-    EXPECT_GE(*clock_.now(), noon_) << "and the reply says nothing of the time now";
+    EXPECT_GE(*clock_.at(now()), noon_) << "and the reply says nothing of the time now";
 }
 
 TEST_F(ServerClockTest, a_reply_to_time_that_waited_for_this_process_is_no_step)
@@ -79,10 +79,19 @@ TEST_F(ServerClockTest, a_reply_to_time_that_waited_for_this_process_is_no_step)
     show(noon_);
     show(noon_ - 10s, 11s);
     EXPECT_FALSE(clock_.set_back_within(24h, now()));
-    EXPECT_GE(*clock_.now(), noon_);
+    EXPECT_GE(*clock_.at(now()), noon_);
     show(noon_ - 10s, 5s);
     EXPECT_TRUE(clock_.set_back_within(24h, now()))
         << "the process stood still for five seconds only";
+}
+
+TEST_F(ServerClockTest, a_reading_sets_the_time_also_back_by_less_than_a_step)
+{
+    show(noon_);
+    clock_.set({ now() - 1s, noon_ - 2s, now() });
+    EXPECT_LT(*clock_.at(now()), noon_ - 1s + 500ms) << "executed when called, or later";
+    EXPECT_GE(*clock_.at(now()), noon_ - 2s);
+    EXPECT_FALSE(clock_.set_back_within(24h, now()));
 }
 
 TEST_F(ServerClockTest, a_reply_shows_that_the_clock_was_set_back)
@@ -92,7 +101,7 @@ TEST_F(ServerClockTest, a_reply_shows_that_the_clock_was_set_back)
     EXPECT_TRUE(clock_.set_back_within(24h, now()));
     reply(noon_ - 10s);
     EXPECT_TRUE(clock_.set_back_within(24h, now())) << "also the next reply";
-    EXPECT_LT(*clock_.now(), noon_) << "it is the time of the server";
+    EXPECT_LT(*clock_.at(now()), noon_) << "it is the time of the server";
 }
 
 TEST_F(ServerClockTest, a_clock_counts_as_set_back_until_it_shows_again_what_it_had_shown)
@@ -120,7 +129,7 @@ TEST_F(ServerClockTest, a_server_with_the_keys_of_another_one_is_compared_with_t
     ServerClock other;
     other.takes_over_from(clock_);
     EXPECT_FALSE(other.set_back_within(24h, now())) << "its clock is not known yet";
-    EXPECT_EQ(other.now(), std::nullopt);
+    EXPECT_EQ(other.at(now()), std::nullopt);
     other.note({ now(), noon_ - 10s, now() });
     EXPECT_TRUE(other.set_back_within(24h, now()));
 

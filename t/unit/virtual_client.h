@@ -107,7 +107,7 @@ public:
 
     bool refuses(std::uint32_t) const noexcept override { return away; }
     std::uint32_t shard_of(std::string_view) const noexcept override { return 0; }
-    redis::ServerClock* clock_of(std::uint32_t) const noexcept override { return nullptr; }
+    redis::ServerClock* clock_of(std::uint32_t) const noexcept override { return &clock; }
     std::uint32_t server_of(std::uint32_t shard) const noexcept override
     {
         const auto found = servers.find(shard);
@@ -116,6 +116,7 @@ public:
 
     std::map<std::uint32_t, std::uint32_t> servers;  // of shards; else the number is the same
     std::list<Message> messages;
+    mutable redis::ServerClock clock;
     bool away = false;
 
 private:
