@@ -256,6 +256,22 @@ sub Resting::get {
     return bless { body => $body }, 'Ratelimit::Http::Answer';
 }
 
+subtest 'what passed ahead over a link that is dead is counted later' => sub {
+    my $at = sub { my ($sent, $status, $source) = @_; return { id => 100 * $sent, node => 0, zone => 'first', key => 'a', by => 'first',
+        sent => $sent, received => $sent + 0.001, status => $status, source => $source } };
+    my @ahead = map { $at->(10.5 + $_ / 100, 'PASSED', 'ahead') } 1 .. limits()->{first}{quota};
+    my $refused = sub { return [@ahead, $at->($_[0], 'REJECTED', 'redis')] };
+    my %dead = (name => 'dead link', cuts => 1, slack => 1.4, from => 10, to => 11);
+    is found($refused->(12.5)), undef, 'what was counted at once refuses';
+    like found($refused->(13.5)), qr/by first, key a/, 'for the length of the window';
+    my $silent = [{ %dead, silent => 1 }];
+    is found($refused->(18), $silent), undef, 'it is counted when its connection is given up';
+    like found($refused->(19), $silent), qr/by first, key a/, 'not later';
+    like found($refused->(18), [\%dead]), qr/by first, key a/, 'a link that closes is known to be cut';
+    like found([map { $_->{source} eq 'ahead' ? { %{$_}, source => 'redis' } : $_ } @{ $refused->(18) }], $silent), qr/by first, key a/,
+        'what waited for the reply is not counted later';
+};
+
 subtest 'requests at one time' => sub {
     my $client = sub { my ($sent, $took, $status, %more) = @_; return { id => 1, node => 0, zone => 'serial', key => 'c1', by => 'serial',
         source => 'redis', status => $status, sent => $sent, received => $sent + $took, %more } };

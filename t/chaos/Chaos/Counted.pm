@@ -48,6 +48,18 @@ sub cuts {
     };
 }
 
+# Code: until when what passed ahead at a time is sent again, if it was sent on a connection that stays silent. When
+# another one has a reply, that is kept for as long again and a second (src/redis/silent_pipelines.h).
+sub _kept {
+    my ($faults) = @_;
+    my @silent = grep { $_->{silent} } @{$faults};
+    return sub {
+        my ($from, $to) = @_;
+        return max($to, map { my ($begun, $replied) = ($_->{from}, $_->{to} + $_->{slack});
+            $begun <= $to && $replied >= $from ? 2 * $replied - $begun + 1 + $reported : () } @silent);
+    };
+}
+
 # What requests may have counted in a zone, by key: hashes of from and to (seconds: counted between these times),
 # weight, until (not later than this, it is taken back), charge (1: counted beyond the limit), limit (the size of the
 # limit that decided, if it is known), rooted (the weight that may begin a block: without what no request used, which a
@@ -55,16 +67,17 @@ sub cuts {
 sub counted {
     my ($zone, $requests, $late, $faults) = @_;
     my ($cut, $silent) = (cuts($faults), cuts($faults, undef, sub { $_[0]{loses} || !$_[0]{cuts} }));
+    my $kept = _kept($faults);
     my %keys;
     for my $request (@{$requests}) {
         next unless grep { $_ eq $zone } counting($request->{zone});
-        push @{ $keys{ key_in($zone, $request) } }, _counted_by($request, limits()->{$zone}, $late, $cut, $silent);
+        push @{ $keys{ key_in($zone, $request) } }, _counted_by($request, limits()->{$zone}, $late, $cut, $silent, $kept);
     }
     return \%keys;
 }
 
 sub _counted_by {
-    my ($request, $limit, $late, $cut, $silent) = @_;
+    my ($request, $limit, $late, $cut, $silent, $kept) = @_;
     my ($status, $source, $node) = @{$request}{qw(status source node)};
     my $several = counting($request->{zone}) > 1;
     return if $status =~ /^(?:UNLIMITED|unreachable)$/;
@@ -74,6 +87,7 @@ sub _counted_by {
     # What passes ahead is counted behind that, also beyond the limit. A request that a lease pays for may renew it.
     my ($ahead, $leased) = map { ($source // '') eq $_ } qw(ahead lease);
     my $end  = $late->($request->{received} + ($ahead ? $reported : 0), $node);
+    $end = $kept->($request->{sent}, $end) if $ahead;
     my $lost = $cut->($request->{sent}, $end, $node);
     my %item = (from => $request->{sent} - 0.002, to => $known && !$lost ? $request->{received} + 0.001 : $end,
         limit => $request->{limit}, weight => (($leased ? 0 : 1) + ($limit->{lease} // 0)) * ($lost ? 2 : 1));

@@ -19,8 +19,9 @@ my $forgot = 1.4;     # after one that left silent connections, each replaced af
 # name => where (code that selects fleets; default: all), lasts (least and most seconds), slack (seconds
 # after its end in which the fail mode may decide requests; without it, it may decide none at any time),
 # loses (1: Redis may lose counts), cuts (1: connections with commands in flight may be lost; what was sent may be
-# counted twice, or stay counted), weight (1), start and end (code; each gets the fleet, the running fault,
-# and a number from 0 to 1 that selects a victim), after (code that restores the fleet for the next fault).
+# counted twice, or stay counted), silent (1: connections stay open without a reply), weight (1), start and end (code;
+# each gets the fleet, the running fault, and a number from 0 to 1 that selects a victim), after (code that restores the
+# fleet for the next fault).
 # A run of a fault gets `node` (a number) if it is one of a node, and ends => 1 if that node is stopped.
 my %faults = (
     kill => {
@@ -100,7 +101,7 @@ my %faults = (
         end   => sub { heal($_[1]{link}) },
     },
     'dead link' => {
-        where => \&_linked, cuts => 1, lasts => [0.3, 1.5], slack => $forgot,
+        where => \&_linked, cuts => 1, silent => 1, lasts => [0.3, 1.5], slack => $forgot,
         start => sub { _link(@_)->drop },
         end   => sub { heal($_[1]{link}) },
     },

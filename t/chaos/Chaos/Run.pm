@@ -109,7 +109,7 @@ sub _play_one {
     my ($fleet, $name, $length, $choice, $say) = @_;
     my $fault = faults()->{$name};
     my ($least, $most) = @{ $fault->{lasts} };
-    my %run = (name => $name, (map { $_ => $fault->{$_} } qw(slack loses cuts)),
+    my %run = (name => $name, (map { $_ => $fault->{$_} } qw(slack loses cuts silent)),
         lasts => $least + $length * ($most - $least), from => time);
     $fault->{start}->($fleet, \%run, $choice);
     sleep $run{lasts};
