@@ -13,9 +13,11 @@
 #include "redis/error_table.h"
 #include "redis/make_client.h"
 #include "redis/no_events.h"
+#include "redis/ring_client.h"
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 namespace ratelimit {
@@ -65,10 +67,12 @@ std::string RedisBlock::storage() const
 {
     std::string text = std::to_string(static_cast<int>(options.topology)) + options.master + "/"
         + std::to_string(options.server.database);
-    for (const redis::Member& member : options.servers) {
-        text += "," + member.endpoint.name + "*" + std::to_string(member.weight);
+    std::vector<std::string> servers;
+    for (const auto& member : redis::ring_members(options.servers)) {
+        servers.push_back("," + member.name + "*" + std::to_string(member.weight));
     }
-    return text;
+    std::sort(servers.begin(), servers.end());
+    return std::accumulate(servers.begin(), servers.end(), std::move(text));
 }
 
 redis::Client& RedisBlock::client()

@@ -13,20 +13,20 @@ std::string ring_name_of(const Endpoint& endpoint)
     return endpoint.host_name + ":" + std::to_string(endpoint.port);
 }
 
-HashRing ring_of(const std::vector<Member>& servers)
+}  // namespace
+
+std::vector<HashRing::Member> ring_members(const std::vector<Member>& servers)
 {
     std::vector<HashRing::Member> members;
     members.reserve(servers.size());
     for (const Member& server : servers) {
         members.push_back({ ring_name_of(server.endpoint), server.weight });
     }
-    return HashRing(members);
+    return members;
 }
 
-}  // namespace
-
 RingClient::RingClient(ClientParts parts)
-    : Client(std::move(parts)), ring_(ring_of(options_.servers))
+    : Client(std::move(parts)), ring_(ring_members(options_.servers))
 {
     for (const Member& member : options_.servers) {
         servers_.push_back(

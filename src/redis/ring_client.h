@@ -5,6 +5,9 @@
 
 namespace ratelimit::redis {
 
+/// What decides the points of each server on the ring.
+std::vector<HashRing::Member> ring_members(const std::vector<Member>& servers);
+
 /// The client of independent servers, each of which has a part of the keys, or of a single server.
 class RingClient final : public Client {
 public:

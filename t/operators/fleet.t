@@ -28,6 +28,19 @@ sub fleet_where {
 sub named { my ($fleet, $name) = @_; return (grep { $_->{name} eq $name } @{ $fleet->{nodes} })[0] }
 sub zone_in { my ($fleet, $name) = @_; return (grep { $_->{name} eq $name } @{ $fleet->{zones} })[0] }
 
+subtest 'a ring whose servers are listed in another order is the same' => sub {
+    my @redis = map { redis() } 1 .. 3;
+    my @lines = map { 'server ' . $_->addr } @redis;
+    my $of = sub {
+        my ($name, $servers) = @_;
+        return member(redis => $redis[0], zone => 'rate=3r/d redis=main', fleet => "node=$name redis=main",
+            http => "ratelimit_redis ring { $servers } ratelimit_zone \$arg_k zone=ringed redis=ring rate=9r/m;");
+    };
+    my @nodes = ($of->('a', "$lines[1] weight=2; $lines[2];"), $of->('b', "$lines[2]; $lines[1] weight=2;"), $of->('c', "$lines[1]; $lines[2];"));
+    my $zone = zone_in(fleet_where($nodes[0], 'three nodes', sub { my $zone = zone_in($_[0], 'ringed'); $zone && $zone->{nodes} == 3 }), 'ringed');
+    is_deeply $zone->{differences}, [{ setting => 'redis', differ => 1, nodes => ['c'] }], 'only other weights are another ring';
+};
+
 subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     my $redis = redis();
     my @nodes = map {
