@@ -2,8 +2,38 @@
 
 #include "conf/conf_error.h"
 #include "conf/content_handler.h"
+#include "limit/fail_mode.h"
+
+#include <span>
 
 namespace ratelimit {
+
+namespace {
+
+/// `error_page 429 = ...;` takes the status of the page, with which refused requests would pass.
+void warn_of_error_page(ngx_conf_t* cf, const LocationConf& conf)
+{
+    const ngx_http_core_loc_conf_t& core = core_conf(cf);
+    if (core.error_pages == nullptr || core.noname) {
+        return;
+    }
+    const bool closes = conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed);
+    const std::span pages(
+        static_cast<const ngx_http_err_page_t*>(core.error_pages->elts), core.error_pages->nelts);
+    for (const ngx_http_err_page_t& page : pages) {
+        const auto status = static_cast<ngx_uint_t>(page.status);
+        const bool passes = page.overwrite >= 0 && page.overwrite < NGX_HTTP_SPECIAL_RESPONSE;
+        if (passes && (status == conf.refuse_status || (closes && status == conf.fail_status))) {
+            ngx_log_error(
+                NGX_LOG_WARN, cf->log, 0,
+                "\"ratelimit_check\" in location \"%V\": refused requests get the status of the "
+                "page of \"error_page %ui =\" in %V:%ui",
+                &core.name, status, &conf.answers_at.file, conf.answers_at.line);
+        }
+    }
+}
+
+}  // namespace
 
 char* check_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 {
@@ -57,6 +87,7 @@ bool can_check(ngx_conf_t* cf, const LocationConf& conf) noexcept
             NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_check\" in location \"%V\" %s in %V:%ui",
             &core_conf(cf).name, what, &conf.answers_at.file, conf.answers_at.line);
     }
+    warn_of_error_page(cf, conf);
     return what == nullptr;
 }
 

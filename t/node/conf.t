@@ -333,6 +333,13 @@ for (
     [$zone, 'location / { ratelimit zone=z; if ($arg_a) { return 403; } try_files /a =404; }', undef],
     [$zone, 'ratelimit zone=z; location = /health { return 200; }', undef],
     [$zone, 'location / { ratelimit off; return 200; }', undef],
+    [$zone, 'ratelimit zone=z; error_page 404 429 = /a; location /c/ { ratelimit_check; if ($arg_a) { set $b 1; } }',
+        qr{"ratelimit_check" in location "/c/": refused requests get the status of the page of "error_page 429 =" in \S+nginx.conf:\d+$}],
+    [$zone, 'ratelimit zone=z; ratelimit_fail_mode closed; error_page 503 =200 @a; location @a { return 200; } location /c/ { ratelimit_check; }',
+        qr/"error_page 503 ="/],
+    [$zone, 'ratelimit zone=z; error_page 429 /a; error_page 404 503 = /a; location /c/ { ratelimit_check; }', undef],
+    [$zone, 'ratelimit zone=z; error_page 429 =403 /a; location /c/ { ratelimit_check; }', undef],
+    [$zone, 'ratelimit zone=z; error_page 429 = /a; location /c/ { }', undef],
 ) {
     my ($http, $server, $warning) = @{$_};
     my ($exit, @lines) = conf_test(http => $http, server => $server);
