@@ -320,7 +320,9 @@ void ClusterClient::map_not_found(std::string_view reason) noexcept
 
 void ClusterClient::use_map(std::span<const SlotRange> map)
 {
-    std::array<Server*, slot_count> owners{};
+    // A slot that the map leaves out keeps its owner: in a takeover a node may know for a moment
+    // that the old master has no slots, and not which one has them. The old one does.
+    std::array<Server*, slot_count> owners = slots_;
     // In a fragmented map, a master has many ranges. Each master is looked up once.
     std::map<std::string_view, Server*> masters;
     for (const SlotRange& range : map) {
@@ -335,7 +337,7 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
     for (std::size_t slot = 0; slot < slot_count; ++slot) {
         Server* const old = slots_[slot];
         Server* const owner = owners[slot];
-        if (old != nullptr && owner != nullptr && owner != old) {
+        if (old != nullptr && owner != old) {
             moves.emplace(old, owner);
         }
     }

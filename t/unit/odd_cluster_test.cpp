@@ -23,15 +23,16 @@ std::string map_to(int port, const std::string& host = "127.0.0.1")
         + text("id");
 }
 
-/// Of a cluster of two nodes, the second of which has the slot of "key".
+/// Of a cluster of two nodes, the second of which has the slot of "key". 0: the map leaves it out.
 std::string map_to(int port, int second)
 {
     const auto range = [](const char* slots, int node) {
         return slots + std::string("*3\r\n") + text("127.0.0.1") + ":" + std::to_string(node)
             + "\r\n" + text("id");
     };
-    return "*2\r\n" + range("*3\r\n:0\r\n:8191\r\n", port)
-        + range("*3\r\n:8192\r\n:16383\r\n", second);
+    const std::string first = range("*3\r\n:0\r\n:8191\r\n", port);
+    return second == 0 ? "*1\r\n" + first
+                       : "*2\r\n" + first + range("*3\r\n:8192\r\n:16383\r\n", second);
 }
 
 std::string moved_to(int port)
@@ -312,6 +313,28 @@ TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
         EXPECT_EQ(ask("x"), "x");
         client_.reset();
     }
+}
+
+TEST_F(OddCluster, a_slot_that_the_map_leaves_out_in_a_takeover_is_found_by_its_last_owner)
+{
+    int own = 0;
+    std::atomic<int> maps{ 0 };
+    std::atomic<int> owner{ 0 };
+    MockServer heir([] { return text("x"); });
+    const std::string down = "-CLUSTERDOWN Hash slot not served\r\n";
+    MockServer demoted([&] { return maps == 1 ? down : redirection("MOVED", heir.port()); });
+    MockServer seed(
+        [&] { return down; }, [&] { return map_to(own, ++maps == 1 ? owner.load() : 0); });
+    own = seed.port();
+    owner = demoted.port();
+    start_cluster(seed);
+    ASSERT_TRUE(loop_.run_until([&] { return demoted.connections() == 1; }));
+    note_owner_when_lost();
+    ask("x");  // there is a search each second, so that a call may fail before the map comes
+    ASSERT_TRUE(loop_.run_until([&] { return maps == 2; })) << "which leaves it out";
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(demoted.connections(), 1);
+    EXPECT_TRUE(owner_lost_);
 }
 
 TEST_F(OddCluster, a_slot_that_moves_between_masters_loses_no_counts)
