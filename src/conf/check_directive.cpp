@@ -10,7 +10,8 @@ namespace ratelimit {
 
 namespace {
 
-/// `error_page 429 = ...;` takes the status of the page, with which refused requests would pass.
+/// `error_page 429 = ...;` takes the status of the page, with which refused requests would pass. A
+/// refusal of a subrequest is 403.
 void warn_of_error_page(ngx_conf_t* cf, const LocationConf& conf)
 {
     const ngx_http_core_loc_conf_t& core = core_conf(cf);
@@ -23,7 +24,9 @@ void warn_of_error_page(ngx_conf_t* cf, const LocationConf& conf)
     for (const ngx_http_err_page_t& page : pages) {
         const auto status = static_cast<ngx_uint_t>(page.status);
         const bool passes = page.overwrite >= 0 && page.overwrite < NGX_HTTP_SPECIAL_RESPONSE;
-        if (passes && (status == conf.refuse_status || (closes && status == conf.fail_status))) {
+        const bool refuses = status == conf.refuse_status || status == NGX_HTTP_FORBIDDEN
+            || (closes && status == conf.fail_status);
+        if (passes && refuses) {
             ngx_log_error(
                 NGX_LOG_WARN, cf->log, 0,
                 "\"ratelimit_check\" in location \"%V\": refused requests get the status of the "

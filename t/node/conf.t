@@ -340,6 +340,7 @@ for (
     [$zone, 'ratelimit zone=z; error_page 429 /a; error_page 404 503 = /a; location /c/ { ratelimit_check; }', undef],
     [$zone, 'ratelimit zone=z; error_page 429 =403 /a; location /c/ { ratelimit_check; }', undef],
     [$zone, 'ratelimit zone=z; error_page 429 = /a; location /c/ { }', undef],
+    [$zone, 'ratelimit zone=z; error_page 403 = /a; location /c/ { ratelimit_check; }', qr/"error_page 403 ="/],
 ) {
     my ($http, $server, $warning) = @{$_};
     my ($exit, @lines) = conf_test(http => $http, server => $server);
