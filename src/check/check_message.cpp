@@ -233,6 +233,7 @@ bool CheckMessage::take_held_units() noexcept
     bool all = true;
     for (const auto& [i, holding] : holdings_) {
         Holding::Answer answer;
+        answer.asked = routing.asking;
         for (std::size_t run = 0; run < runs_.count(); ++run) {
             const KeyReply& reply = replies_[runs_.reply_of(run, i)];
             answer.ignored = answer.ignored || reply.ignored;

@@ -100,7 +100,8 @@ void Holding::before_write() noexcept
     }
     base_ = held_;
     written_at_ = all_.monotonic_();
-    const auto redis_time = all_.client_.server_time(shard_, written_at_);
+    const auto redis_time = offset_ ? std::optional{ written_at_ + *offset_ }
+                                    : all_.client_.server_time(shard_, written_at_);
     number_ = std::max(number_ + 1, redis_time.value_or(microseconds{ 0 }).count());
     all_.highest_number_ = std::max(all_.highest_number_, number_);
     if (base_ > 0) {
@@ -116,7 +117,10 @@ Statement Holding::statement() const noexcept
 
 void Holding::answered(const Answer& answer) noexcept
 {
-    if (redis::ServerClock* clock = all_.client_.clock_of(shard_)) {
+    offset_.reset();
+    if (answer.asked) {
+        offset_ = answer.server_time - all_.monotonic_();
+    } else if (redis::ServerClock* clock = all_.client_.clock_of(shard_)) {
         clock->set({ written_at_, answer.server_time, all_.monotonic_() });
     }
     if (answer.ignored) {
@@ -253,7 +257,7 @@ bool Holding::on_answer(redis::ReplyPart part) noexcept
         outbox().settled(*this);
         return true;
     }
-    answered({ reply.ignored, 0, reply.place, reply.server_time });
+    answered({ reply.ignored, 0, reply.place, reply.server_time, routing.asking });
     message_ended(false);
     return true;
 }

@@ -107,6 +107,35 @@ TEST_F(HoldingTest, the_first_answer_after_a_step_of_the_clock_tells_the_time_fo
     EXPECT_EQ(other.units(), 1) << "a statement with the time before the step is ignored";
 }
 
+TEST_F(HoldingTest, the_server_to_which_a_slot_is_moved_tells_the_time_for_its_keys_alone)
+{
+    Worker& of = add_worker();
+    end(request_of(of, { "{a}" }));
+    end(request_of(of, { "{b}" }));
+    settle();
+    const auto asked = [&] { of.client.messages.front().record.call->routing.asking = true; };
+    for (const auto ahead : { 60s, -60s }) {
+        skew_ = ahead;
+        Held& moving = request_of(of, { "{a}" });
+        for (int sent = 0; sent < 2 && moving.units() == 0; ++sent) {  // the first may be ignored
+            asked();
+            answer(of, of.client.messages.begin());
+        }
+        EXPECT_EQ(moving.units(), 1);
+        skew_ = 0s;
+        Held& other = request_of(of, { "{b}" });
+        answer(of, of.client.messages.begin());
+        EXPECT_EQ(other.units(), 1);
+        end(other);
+        answer(of, of.client.messages.begin());
+        skew_ = ahead;
+        end(moving);
+        asked();
+        answer(of, of.client.messages.begin());
+        EXPECT_TRUE(of.client.messages.empty());
+    }
+}
+
 TEST_F(HoldingTest, a_clock_that_was_years_ahead_for_a_moment_leaves_no_key_for_years)
 {
     Worker& of = add_worker();
