@@ -33,7 +33,7 @@ sub begins_block {
 for my $forward (0, 2 * 3600) {
     my $name = $forward ? 'the clock goes forward and back' : 'the clock goes back';
     $node = nginx(
-        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; }"
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 60s; connect_timeout 60s; }"
             . join('', map { "ratelimit_zone \$arg_k zone=z$_ rate=10r/h block=5d algorithm=$algorithms[$_];" } 0 .. $#algorithms),
         server => join('', map {
             "location = /$_ { ratelimit zone=z$_@{[ $algorithms[$_] =~ /leaky/ ? ' nodelay' : '' ]}; try_files /index.html =404; }"

@@ -367,7 +367,7 @@ subtest 'a key whose request was refunded is not refused for long' => sub {
     my @servers = map { redis() } 1 .. 2;
     my $zones = 'ratelimit_zone b$arg_b zone=other rate=1r/d algorithm=fixed_window cache=off;';
     my ($node, $elsewhere) = map {
-        cached_node(redis => $servers[0], zone => 'rate=1r/d algorithm=fixed_window',
+        cached_node(redis => $servers[0], zone => 'rate=1r/d algorithm=fixed_window', timeout => '60s',
             block => 'server ' . $servers[1]->addr . ';', http => $zones,
             server => 'location = /two { ratelimit zone=test; ratelimit zone=other; try_files /index.html =404; }'
                 . 'location = /other { ratelimit zone=other; try_files /index.html =404; }')

@@ -38,7 +38,7 @@ my $folder = $certificates->folder;
 my $certificate = "ssl_certificate $folder/ours.pem; ssl_certificate_key $folder/ours.key;";
 
 my $module = waiting_node('ratelimit zone=z', certificate => $certificate,
-    http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 9s; connect_timeout 9s; }"
+    http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 60s; connect_timeout 60s; }"
         . 'ratelimit_zone all zone=z rate=1000000r/d;');
 my $stock = waiting_node('auth_request /wait', module => 0, certificate => $certificate,
     server => "location = /wait { internal; access_log off; proxy_pass http://@{[ $auth->addr ]};"

@@ -9,6 +9,7 @@ use Time::HiRes qw(time);
 sub hot_node {
     my (%options) = @_;
     $options{zone} .= ' cache=off';
+    $options{timeout} = '60s';    # requests wait while a test sends others
     $options{server} = 'add_header X-Status $ratelimit_status always;'
         . 'add_header X-Remaining $ratelimit_remaining always;' . ($options{server} // '');
     return node(%options);

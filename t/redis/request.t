@@ -132,7 +132,7 @@ subtest 'checks made in one turn of the event loop share calls, which leave in f
 
 for my $protocol ('', 'http2') {
     subtest 'a client that leaves while its check is in flight does not affect others ' . $protocol => sub {
-        my $left = node(zone => $zone, listen => $protocol);
+        my $left = node(zone => $zone, listen => $protocol, timeout => '60s');
         is $left->status('/?k=warm'), 200 unless $protocol;
         $left->{redis}->pause;
         if ($protocol) {

@@ -8,11 +8,13 @@ use warnings;
 use Carp qw(croak);
 use File::Spec;
 use IO::Socket::INET;
+use List::Util qw(max);
 use Ratelimit::Build qw(built);
 use Ratelimit::Http qw(request);
 use Ratelimit::Process
     qw(free_port wait_until start_process adopt_process stop_process ended_with alive temp_folder
     read_file write_file servers);
+use Test::More ();
 
 my @all;
 
@@ -271,6 +273,17 @@ sub complaints {
     }
     @all = ();
     return grep { !/signal \d+ \(SIG(?:TERM|QUIT|HUP|CHLD|USR\d|WINCH|IO)\)/ } @complaints;
+}
+
+# The last lines of each log that say what may have failed a test.
+sub show_logs {
+    for my $self (@all) {
+        my @lines = grep { /ratelimit:|\[(?:warn|error|crit|alert|emerg)\]|signal \d+ \(SIGHUP|process \d+ exited/ }
+            split /\n/, $self->log;
+        next if !@lines;
+        Test::More::diag(join "\n", "log of the nginx at port $self->{ports}[0]:", @lines[max(0, @lines - 20) .. $#lines]);
+    }
+    return;
 }
 
 sub DESTROY {

@@ -73,15 +73,16 @@ sub http_lines {
     my (%options) = @_;
     my $block = $options{block} // '';
     my $key   = $options{key} // 'k$arg_k';
+    my $timeout = $options{timeout} // '5s';
     return <<"END" . ($options{http} // '');
-    ratelimit_redis main { server @{[ $options{redis}->addr ]}; timeout 5s; connect_timeout 5s; $block }
+    ratelimit_redis main { server @{[ $options{redis}->addr ]}; timeout $timeout; connect_timeout $timeout; $block }
     ratelimit_zone $key zone=test $options{zone};
 END
 }
 
 # A Redis and an nginx with a limited location /. Options: zone (parameters of ratelimit_zone, rate=
 # among them), limit (parameters of ratelimit), redis (one that runs already), key, block (more of
-# ratelimit_redis), http, location (more of /), server, and those of Ratelimit::Nginx. /peek reports
+# ratelimit_redis), timeout (5s; longer for requests that wait while a test does something), http, location (more of /), server, and those of Ratelimit::Nginx. /peek reports
 # the state of the key at no cost.
 sub node {
     my (%options) = @_;
@@ -132,10 +133,13 @@ sub conf_test {
 
 # Ends a test: no nginx may have logged an alert, crashed or left a socket open.
 sub finish {
+    Ratelimit::Nginx::show_logs() if !Test::More->builder->is_passing;
     my @complaints = Ratelimit::Nginx::complaints();
     is "@complaints", '', 'no alert, crash or sanitizer report in the logs';
     done_testing();
     return;
 }
+
+END { Ratelimit::Nginx::show_logs() if $? }    # it died
 
 1;
