@@ -39,7 +39,7 @@ public:
     /// The counts of a block that are of no single server.
     struct BlockCounts {
         std::uint64_t coalesced = 0;  // checks (Coalescer::take_waited)
-        std::uint64_t failed = 0;     // refunds, charges and releases (Client::take_failed)
+        std::uint64_t failed = 0;     // refunds and charges (Client::take_failed)
     };
 
     /// The state of a server as a worker sees it.

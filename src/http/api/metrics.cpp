@@ -326,7 +326,7 @@ std::string metrics_text(MainConf& conf)
         }
         text.family(
             "ratelimit_settlements_failed_total", "counter",
-            "Refunds, charges and releases without a good reply.");
+            "Refunds and charges without a good reply.");
         for (const BlockServers& servers : all) {
             text.sample(
                 { { "redis", servers.block.name } },
