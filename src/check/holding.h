@@ -224,9 +224,9 @@ public:
 
     /// The number of keys that it remembers.
     std::size_t size() const noexcept { return table_.size(); }
-    /// Whether requests hold units, or a takeover would bring some back: restate() would repeat
-    /// that they are free. Forgets what is over.
-    bool any() noexcept;
+    /// Forgets the keys that are over. True: no other is left, whose units requests hold, or a
+    /// takeover would bring back, so that restate() had to repeat that they are free.
+    bool rest() noexcept;
 
     /// This server may have an earlier state: repeats the statements of the last `hold`.
     void restate(std::uint32_t server) noexcept;

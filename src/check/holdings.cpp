@@ -97,11 +97,11 @@ bool Holdings::forget_idle(milliseconds now) noexcept
     return due;
 }
 
-bool Holdings::any() noexcept
+bool Holdings::rest() noexcept
 {
     while (forget_idle(now())) {
     }
-    return table_.size() > 0;
+    return table_.size() == 0;
 }
 
 /// If there are too many, forgets a holding without units here and in Redis.

@@ -109,9 +109,9 @@ void RedisBlock::rest() noexcept
         return;
     }
     client_->leave();
-    const bool holds = std::any_of(
-        holdings.begin(), holdings.end(), [](Holdings* of_zone) { return of_zone->any(); });
-    if (!holds) {
+    const bool rests = std::all_of(
+        holdings.begin(), holdings.end(), [](Holdings* of_zone) { return of_zone->rest(); });
+    if (rests) {
         nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
     }
 }

@@ -327,7 +327,7 @@ protected:
     static void expect_over(Holdings& holdings)
     {
         virtual_now += policy.rate.window;
-        EXPECT_FALSE(holdings.any());
+        EXPECT_TRUE(holdings.rest());
     }
     /// The statement that is sent first frees all units of {k}.
     void expect_free_after_first_statement(Worker& of)

@@ -235,7 +235,7 @@ TEST_F(HoldingTest, what_is_free_is_stated_again_after_a_takeover_and_known_unti
     end(first);
     settle();
     wait(of, duration_cast<milliseconds>(policy.rate.window) - 1s);
-    EXPECT_TRUE(of.holdings.any());
+    EXPECT_FALSE(of.holdings.rest());
     ask("RESTORE {k} 0 %b REPLACE", before.data(), before.size());  // of the new master
     of.holdings.restate(0);
     settle();
