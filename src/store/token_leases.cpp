@@ -6,12 +6,24 @@
 
 namespace ratelimit {
 
+namespace {
+
+constexpr microseconds period{ std::chrono::seconds{ 1 } };
+
+/// Whether the clock was set back after `time`. If `time` is less than a period ahead, another
+/// worker noted it while this one, whose `now` is older, waited for the zone's lock.
+bool was_set_back(microseconds time, microseconds now) noexcept
+{
+    return time - now >= period;
+}
+
+}  // namespace
+
 /// The tokens of one call.
 struct TokenLeases::Part : TokenSource {
     std::int64_t left;  // units: requests times cost
 
-    /// Whether the tokens have expired. They also do if the clock steps back.
-    bool over(microseconds now) const noexcept { return expires <= now || sent > now; }
+    bool over(microseconds now) const noexcept { return expires <= now || was_set_back(sent, now); }
     bool half_over(microseconds now) const noexcept { return now - sent >= expires - now; }
     void lapse(microseconds now) noexcept { left = over(now) ? 0 : left; }
 };
@@ -41,10 +53,10 @@ struct TokenLeases::Lease {
 
 struct TokenLeases::Entry : KeyedNode {
     std::uint64_t policy_hash;
-    Lease* lease;               // null: none
-    microseconds period_began;  // a period is one second
-    std::uint32_t count;        // requests in this period
-    std::uint32_t previous;     // requests in the previous period
+    Lease* lease;  // null: none
+    microseconds period_began;
+    std::uint32_t count;     // requests in this period
+    std::uint32_t previous;  // requests in the previous period
 
     void release(SharedBlocks& blocks) noexcept;
     void count_request(microseconds now) noexcept;
@@ -53,12 +65,6 @@ struct TokenLeases::Entry : KeyedNode {
         const KeyedRequest& request, const Policy& policy, std::int64_t most,
         microseconds now) const noexcept;
 };
-
-namespace {
-
-constexpr microseconds period{ std::chrono::seconds{ 1 } };
-
-}  // namespace
 
 void TokenLeases::Entry::release(SharedBlocks& blocks) noexcept
 {
@@ -71,7 +77,7 @@ void TokenLeases::Entry::release(SharedBlocks& blocks) noexcept
 void TokenLeases::Entry::count_request(microseconds now) noexcept
 {
     const microseconds elapsed = now - period_began;
-    if (elapsed >= 2 * period || elapsed.count() < 0) {
+    if (elapsed >= 2 * period || was_set_back(period_began, now)) {
         previous = 0;
         count = 0;
         period_began = now;
@@ -253,8 +259,8 @@ void TokenLeases::forget_expired(microseconds now) noexcept
     table_.forget_expired([now](const Entry& entry) {
         const bool lapsed =
             entry.lease == nullptr || entry.lease->left() == 0 || entry.lease->over(now);
-        // A period that begins after now is of another clock, from before a reload.
-        const bool recent = entry.period_began <= now && now - entry.period_began < 2 * period;
+        const bool recent =
+            !was_set_back(entry.period_began, now) && now - entry.period_began < 2 * period;
         return lapsed && !recent;
     });
 }

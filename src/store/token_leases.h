@@ -14,7 +14,8 @@ namespace ratelimit {
 
 /// Tokens that Redis granted in advance for busy keys of one zone, in the zone's shared memory, so
 /// that each worker can spend them without Redis. They expire, and those of the least recently used
-/// keys are evicted if memory is full. In Redis they stay counted.
+/// keys are evicted if memory is full. In Redis they stay counted. If the clock is set back by a
+/// second or more, all expire.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag. An entry with tokens has a
 /// Lease in another block. Public functions take the zone's lock unless stated otherwise. The cost

@@ -92,8 +92,30 @@ TEST_F(TokenLeasesTest, tokens_of_a_fixed_window_expire_with_it)
 TEST_F(TokenLeasesTest, a_clock_that_was_set_back_ends_a_lease)
 {
     add(5, start);
-    EXPECT_FALSE(spends(request_, start - microseconds{ 1 }));
+    EXPECT_FALSE(spends(request_, start - seconds{ 1 }));
     EXPECT_FALSE(spends(request_, start));
+}
+
+// A worker reads the clock, and stands still. Meanwhile another one calls Redis, and has its
+// answer.
+TEST_F(TokenLeasesTest, a_request_with_an_earlier_time_than_the_call_spends_its_tokens)
+{
+    const auto earlier = start - milliseconds{ 50 };
+    add(5, start);
+    EXPECT_EQ(spendable(earlier), 5);
+    EXPECT_FALSE(spends({ "other", 0x1234, 1 }, earlier));  // this removes what has expired
+    add(2, start);
+    EXPECT_FALSE(spends({ "third", 0x1234, 1 }, earlier));
+    EXPECT_EQ(spendable(start), 2);
+}
+
+TEST_F(TokenLeasesTest, a_request_with_an_earlier_time_than_the_period_does_not_end_it)
+{
+    for (int i = 0; i < 6; ++i) {
+        spend(request_, start);
+    }
+    EXPECT_EQ(spend(request_, start - milliseconds{ 50 }).worth_leasing, 6);
+    EXPECT_EQ(spend(request_, start - seconds{ 1 }).worth_leasing, 0) << "the clock was set back";
 }
 
 TEST_F(TokenLeasesTest, tokens_of_an_earlier_call_are_used_first)
