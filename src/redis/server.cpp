@@ -255,11 +255,7 @@ void Server::connection_ready(Connection& connection)
         owner_.server_reconnected(*this);
     }
     breaker_.answered();
-    // After the handshake the server is up, unless it has refused calls: then a handshake is no
-    // proof.
-    if (state_ != State::refusing) {
-        report_up();
-    }
+    report_up();
     waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
 }
 
@@ -297,10 +293,7 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
     breaker_.answered();
     const ErrorRule& rule = rule_of(error);
     if (call == nullptr && rule.ring == Next::load) {
-        // The next call of the script is sent with its text.
-        if (state_ != State::refusing) {
-            report_up();
-        }
+        report_up();  // the next call of the script is sent with its text
         return;
     }
     if (call != nullptr && !rule.executed) {
@@ -350,9 +343,11 @@ void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
 void Server::command_answered(bool probe) noexcept
 {
     breaker_.answered();
-    // A server may accept connections and answer probes, but refuse all calls.
-    if (probe && state_ == State::refusing) {
-        return;
+    if (state_ == State::refusing) {
+        if (probe) {
+            return;
+        }
+        state_ = State::recovering;
     }
     addresses_.worked();
     report_up();
@@ -369,7 +364,9 @@ void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
 
 void Server::report_up() noexcept
 {
-    if (std::exchange(state_, State::up) != State::up) {
+    const bool refuses = state_ == State::refusing
+        || (state_ == State::recovering && loop_.now() - last_error_at_ < recovery);
+    if (!refuses && std::exchange(state_, State::up) != State::up) {
         owner_.server_up(*this);
     }
 }
@@ -385,8 +382,7 @@ void Server::note_silence(milliseconds began, std::string_view reason) noexcept
 
 void Server::report_down(std::string_view reason, State state) noexcept
 {
-    const bool reported = state_ == State::away || state_ == State::refusing;
-    // A server that refuses calls stays in this state until it replies to one.
+    const bool reported = away();
     state_ = state_ == State::refusing ? state_ : state;
     if (!reported) {
         owner_.server_down(*this, reason);

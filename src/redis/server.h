@@ -104,8 +104,8 @@ public:
 
     /// Whether the server is known to reply, possibly with errors.
     bool up() const noexcept { return state_ == State::up; }
-    /// Whether the server was reported down and has not replied to a call since.
-    bool away() const noexcept { return state_ == State::away || state_ == State::refusing; }
+    /// Whether the server is reported down.
+    bool away() const noexcept { return state_ >= State::away; }
     /// The counters since this function was last called.
     ServerStats take_stats() noexcept { return std::exchange(stats_, {}); }
     /// Whether no call is in flight or waits for a connection.
@@ -129,8 +129,9 @@ private:
     enum class State : std::uint8_t {
         starting,  // not connected yet
         up,
-        away,      // reported as down
-        refusing,  // reported as down because it refused calls: up only after a reply to a call
+        away,        // reported as down, as in the states that follow
+        refusing,    // because it refused calls: a handshake or a probe does not show that it is up
+        recovering,  // it has answered a call since: up when it has refused none for a while
     };
 
     enum class Name : std::uint8_t {
@@ -158,6 +159,9 @@ private:
 
     static constexpr std::size_t most_reported_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
+    /// A replica that refuses to write answers calls that only read. A node of a fleet writes once
+    /// a second.
+    static constexpr milliseconds recovery{ 2'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
     static constexpr milliseconds most_silence{ 1000 };
     static constexpr milliseconds probe_pause{ 100 };

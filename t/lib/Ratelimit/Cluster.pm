@@ -70,6 +70,13 @@ sub node_of_slot {
     return $self->_node_at($port);
 }
 
+# Whether another node has the slot now. None has it for a moment during a failover.
+sub has_left {
+    my ($self, $slot, $node) = @_;
+    my $port = $self->_owners($self->_alive)->[$slot];
+    return defined $port && $port != $node->port;
+}
+
 sub kill_master_of {
     my ($self, $key) = @_;
     my $node = $self->node_of_slot($self->slot_of($key));
