@@ -15,14 +15,21 @@ bool has_lapsed(const TopRefused::Rank& rank, std::uint32_t now_s) noexcept
         || (now_s > rank.last_s && now_s - rank.last_s >= TopRefused::lapses_s);
 }
 
+/// Whether the key was counted last in this step. The time of the worker that did may be a little
+/// later than that of this one.
+bool is_current(const TopRefused::Key& key, std::uint32_t step) noexcept
+{
+    return key.step == step || key.step == step + 1;
+}
+
 /// TopRefused::Counter::per_1000_s.
 std::uint64_t present_rate(const TopRefused::Key& key, std::uint32_t now_s) noexcept
 {
     constexpr std::uint64_t per_s = 1000;
     const std::uint32_t step = now_s / TopRefused::step_s;
-    const std::uint64_t refused = key.step == step ? std::uint64_t{ key.in_step } + key.before
-        : key.step + 1 == step                     ? key.in_step
-                                                   : 0;
+    const std::uint64_t refused = is_current(key, step) ? std::uint64_t{ key.in_step } + key.before
+        : key.step + 1 == step                          ? key.in_step
+                                                        : 0;
     return per_s * refused / (TopRefused::step_s + now_s % TopRefused::step_s);
 }
 
@@ -91,7 +98,7 @@ void TopRefused::count(std::uint32_t index, std::uint32_t now_s, const Refusal& 
     ranks()[index].last_s = now_s;
     Key& key = keys()[index];
     key.tried += refusal.tried ? 1 : 0;
-    if (const std::uint32_t step = now_s / step_s; key.step != step) {
+    if (const std::uint32_t step = now_s / step_s; !is_current(key, step)) {
         key.before = key.step + 1 == step ? key.in_step : 0;
         key.in_step = 0;
         key.step = step;

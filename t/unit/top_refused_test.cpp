@@ -147,6 +147,21 @@ TEST_F(TopRefusedTest, who_is_refused_now_comes_before_who_was_refused_most)
     EXPECT_EQ(top(10, begun + 130), (Lines{ "old: 1000", "tried: 900", "new: 30" }));
 }
 
+TEST_F(TopRefusedTest, a_worker_whose_time_is_a_little_older_counts_in_the_step_that_has_begun)
+{
+    const auto rate = [&](time_t now) {
+        std::array<TopRefused::Counter, 1> found{};
+        return keys_.top(found, now) == 0 ? 0 : found.front().per_1000_s;
+    };
+    const time_t step = begun + 10 - begun % 10;
+    refuse("key", 50, step + 5);
+    refuse("key", 1, step + 10);
+    refuse("key", 1, step + 9);
+    refuse("key", 1, step + 10);
+    EXPECT_EQ(rate(step + 10), 5300U) << "53 in 10 seconds";
+    EXPECT_EQ(rate(step + 9), 1000U * 53 / 19);
+}
+
 TEST_F(TopRefusedTest, a_larger_zone_has_more_counters)
 {
     EXPECT_GE(TopRefused::capacity_for(std::size_t{ 1 } << 20U, 0), 100U);
