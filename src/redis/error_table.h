@@ -35,6 +35,7 @@ struct ErrorRule {
     std::string_view text = {};  // a text that it also has
     bool executed = false;       // Redis may have executed a part of the script
     bool leaves = false;     // the server cannot execute scripts now, or is no longer the right one
+    bool reads = false;      // but it answers calls that only read, so it is up
     bool by_keys = false;    // of calls that share a command, each may be executed alone
     Next ring = Next::fail;  // the next step, in each topology
     Next cluster = Next::fail;
@@ -47,7 +48,7 @@ struct ErrorRule {
 /// that fits. Redis refuses writes only before a script's first one, and keys before it executes
 /// anything.
 inline constexpr std::array error_rules = {
-    ErrorRule{ .word = "READONLY", .leaves = true, .sentinel = Next::wait },
+    ErrorRule{ .word = "READONLY", .leaves = true, .reads = true, .sentinel = Next::wait },
     ErrorRule{ .word = "MASTERDOWN", .leaves = true, .sentinel = Next::wait },
     ErrorRule{ .word = "LOADING", .leaves = true },
     ErrorRule{ .word = "NOAUTH", .leaves = true },

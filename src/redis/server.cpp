@@ -255,7 +255,7 @@ void Server::connection_ready(Connection& connection)
         owner_.server_reconnected(*this);
     }
     breaker_.answered();
-    report_up();
+    report_up(false);
     waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
 }
 
@@ -280,7 +280,9 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
         return;
     }
     endpoint_.tried = connection.address();
-    report_down(reason, loss == Loss::refused ? State::refusing : State::away);
+    if (loss != Loss::refused || !rule_of(reason).reads) {
+        report_down(reason, loss == Loss::refused ? State::refusing : State::away);
+    }
     look_up_soon();
     if (!connecting()) {
         waiting_.release([this](Call& call) { return owner_.reroute(*this, call); });
@@ -293,7 +295,7 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
     breaker_.answered();
     const ErrorRule& rule = rule_of(error);
     if (call == nullptr && rule.ring == Next::load) {
-        report_up();  // the next call of the script is sent with its text
+        report_up(false);  // the next call of the script is sent with its text
         return;
     }
     if (call != nullptr && !rule.executed) {
@@ -343,14 +345,12 @@ void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
 void Server::command_answered(bool probe) noexcept
 {
     breaker_.answered();
-    if (state_ == State::refusing) {
-        if (probe) {
-            return;
-        }
-        state_ = State::recovering;
+    // A server may accept connections and answer probes, but refuse all calls.
+    if (probe && state_ == State::refusing) {
+        return;
     }
     addresses_.worked();
-    report_up();
+    report_up(true);
     if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         reported_errors_.clear();
     }
@@ -362,11 +362,10 @@ void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
     stats_.answered(std::chrono::duration_cast<microseconds>(took));
 }
 
-void Server::report_up() noexcept
+/// `answered`: a call. A handshake is no proof if the server has refused calls.
+void Server::report_up(bool answered) noexcept
 {
-    const bool refuses = state_ == State::refusing
-        || (state_ == State::recovering && loop_.now() - last_error_at_ < recovery);
-    if (!refuses && std::exchange(state_, State::up) != State::up) {
+    if ((answered || state_ != State::refusing) && std::exchange(state_, State::up) != State::up) {
         owner_.server_up(*this);
     }
 }
@@ -383,6 +382,7 @@ void Server::note_silence(milliseconds began, std::string_view reason) noexcept
 void Server::report_down(std::string_view reason, State state) noexcept
 {
     const bool reported = away();
+    // A server that refuses calls stays in this state until it replies to one.
     state_ = state_ == State::refusing ? state_ : state;
     if (!reported) {
         owner_.server_down(*this, reason);

@@ -129,9 +129,8 @@ private:
     enum class State : std::uint8_t {
         starting,  // not connected yet
         up,
-        away,        // reported as down, as in the states that follow
-        refusing,    // because it refused calls: a handshake or a probe does not show that it is up
-        recovering,  // it has answered a call since: up when it has refused none for a while
+        away,      // reported as down
+        refusing,  // reported as down because it refused calls: up only after a reply to a call
     };
 
     enum class Name : std::uint8_t {
@@ -159,9 +158,6 @@ private:
 
     static constexpr std::size_t most_reported_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
-    /// A replica that refuses to write answers calls that only read. A node of a fleet writes once
-    /// a second.
-    static constexpr milliseconds recovery{ 2'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
     static constexpr milliseconds most_silence{ 1000 };
     static constexpr milliseconds probe_pause{ 100 };
@@ -189,7 +185,7 @@ private:
     void reconnect();
     void note_error(std::string_view error, unsigned checks) noexcept;
     void note_silence(milliseconds began, std::string_view reason) noexcept;
-    void report_up() noexcept;
+    void report_up(bool answered) noexcept;
     void report_down(std::string_view reason, State state = State::away) noexcept;
     template <class Predicate>
     bool any(Predicate&& predicate) const

@@ -119,7 +119,7 @@ for (@errors) {
         wait_for_redis($node);
         $cause->($redis);
         check_modes($node, $kind);
-        my $away = $kind =~ /^(?:NOAUTH|READONLY|MASTERDOWN|LOADING)$/ ? 1 : 0;    # an error that closes the connection
+        my $away = $kind =~ /^(?:NOAUTH|MASTERDOWN|LOADING)$/ ? 1 : 0;    # it answers nothing
         $node->wait_for_log(qr/is away/) if $away;
         check_modes($node, "$kind, later");
         is $node->count_log(qr/redis .*$kind/), $node->count_log(qr/answered: $kind/) + $node->count_log(qr/is away.*$kind/),
