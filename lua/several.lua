@@ -81,6 +81,22 @@ local function spare_for(block_key, blocked, now, counts, quota, window, param, 
     end
 end
 
+-- How many of these requests fit, of which one does, and what was read. Concurrency reads again, for
+-- all of them: entries that do not count any longer are swept if they would refuse one.
+local function fitting(
+        counts, requests, key, now, quota, window, param, cost, holder, a, b, c, d, e, f, g, h, j)
+    if counts.exact then
+        local _
+        _, a, b, c, d, e, f, g, h, j = counts.check(
+            key, now, quota, window, param, requests * cost, holder)
+    end
+    -- Writes nothing: with f, whether a statement is new, concurrency would write its state.
+    local left = counts.commit(
+        key, now, quota, window, param, 0, true, false,
+        a, b, c, d, e, not counts.exact and f, g, h, j)
+    return math.min(requests, max(1, floor(left / cost))), a, b, c, d, e, f, g, h, j
+end
+
 -- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
 -- before the i-th admit `counted` of its requests, and `passing` if those that may have been counted
 -- before pass, too. Returns both numbers for all limits. A limit commits after the recursion has
@@ -108,10 +124,9 @@ local function decide(i, at, answers_before, requests, counted, passing)
 --- apply
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
-        -- Writes nothing: with f, whether a statement is new, concurrency would write its state.
-        fit = math.min(requests, max(1, floor(commit(
-            key, now, quota, window, param, 0, true, false,
-            a, b, c, d, e, not counts.exact and f, g, h, j) / cost)))
+        fit, a, b, c, d, e, f, g, h, j = fitting(
+            counts, requests, key, now, quota, window, param, cost, ARGV[from + 7],
+            a, b, c, d, e, f, g, h, j)
     end
     local most = fit
     if age and fit < requests and blocked == 0 and not counts.exact then
