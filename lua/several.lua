@@ -81,8 +81,8 @@ local function spare_for(block_key, blocked, now, counts, quota, window, param, 
     end
 end
 
--- How many of these requests fit, of which one does, and what was read. Concurrency reads again, for
--- all of them: entries that do not count any longer are swept if they would refuse one.
+-- One of these requests fits. Returns how many do, and the state that was read. Concurrency reads it
+-- again, for all of them: then units that do not count any longer are swept if they would refuse one.
 local function fitting(
         counts, requests, key, now, quota, window, param, cost, holder, a, b, c, d, e, f, g, h, j)
     if counts.exact then

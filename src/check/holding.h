@@ -224,8 +224,8 @@ public:
 
     /// The number of keys that it remembers.
     std::size_t size() const noexcept { return table_.size(); }
-    /// Forgets the keys that are over. True: no other is left, whose units requests hold, or a
-    /// takeover would bring back, so that restate() had to repeat that they are free.
+    /// Forgets the keys that are over. True: no other key is left. A takeover may bring back units
+    /// that were released within the last `hold`: restate() releases them again.
     bool rest() noexcept;
 
     /// This server may have an earlier state: repeats the statements of the last `hold`.

@@ -319,19 +319,18 @@ subtest 'fail mode local counts in the memory of the node, by its share' => sub 
 subtest 'what a killed worker held refuses none of the requests that share a call' => sub {
     my $redis = redis();
     my ($node, $other) = map { limited_node(redis => $redis, zone => 'concurrency=6 hold=2s', expected => qr/exited on signal 9/) } 1 .. 2;
-    my @keys = map { "k=$_" } 1 .. 5;
-    my @held = map { my $of = $_; map { $backend->hold($of, ("/?$_") x 2) } @keys } $node, $other;
+    my @queries = map { "?k=$_" } 1 .. 5;
+    my @held = map { $backend->hold($_, map { ("/$_") x 2 } @queries) } $node, $other;
     $other->stop('KILL');
     kill KILL => $_ for $other->workers;
     my ($worker) = $node->workers;
-    my $peek = sub { $node->get("/peek?$_[0]")->header('X-RateLimit-Remaining') };
-    wait_until('its units are free', sub { !grep { ($peek->($_) // 0) != 4 } @keys });
-    for my $key (@keys) {
+    remains($node, 4, 'behind its hold', $_) for @queries;
+    for my $query (@queries) {
         pause_processes($worker);    # so that the requests arrive in one turn
         my @sockets = map { http_connect($node->port) } 1 .. 4;
-        http_send($_, "/?$key&for=0.3") for @sockets;
+        http_send($_, "/$query&for=0.3") for @sockets;
         kill CONT => $worker;
-        is_deeply [map { http_read($_)->status } @sockets], [(200) x 4], $key;
+        is_deeply [map { http_read($_)->status } @sockets], [(200) x 4], $query;
     }
     $backend->finish;
 };

@@ -316,10 +316,7 @@ TEST_F(
     start_ready(options_to(server.port()));
     const auto end = loop_.now() + 1s;
     while (loop_.now() < end) {
-        EchoCall call("x");
-        if (client_->send(call)) {
-            loop_.run_until([&] { return call.ended(); });
-        }
+        ask("x");
         loop_.run_for(2ms);
     }
     EXPECT_EQ(events_.ups, 1);

@@ -82,8 +82,9 @@ END
 
 # A Redis and an nginx with a limited location /. Options: zone (parameters of ratelimit_zone, rate=
 # among them), limit (parameters of ratelimit), redis (one that runs already), key, block (more of
-# ratelimit_redis), timeout (5s; longer for requests that wait while a test does something), http, location (more of /), server, and those of Ratelimit::Nginx. /peek reports
-# the state of the key at no cost.
+# ratelimit_redis), timeout (5s; longer for requests that wait while a test does something), http,
+# location (more of /), server, and those of Ratelimit::Nginx. /peek reports the state of the key at no
+# cost.
 sub node {
     my (%options) = @_;
     $options{redis} //= redis();
