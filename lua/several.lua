@@ -62,15 +62,19 @@ local function time_of(now)
     return server_time
 end
 
--- How many requests of this cost the i-th limit admits of a call that was sent again, with those that
--- may have been counted before.
-local function most_again(i, counts, key, now, quota, window, param, cost)
+-- How many requests of a call that was sent again the i-th limit admits, with those that may have
+-- been counted before. `fit`: without them.
+local function most_again(i, counts, fit, requests, key, now, quota, window, param, cost)
+    if fit == requests or counts.exact then
+        return fit
+    end
     local limit, higher, larger = quota, quota + cost, param
     if counts.by_capacity then
         limit, higher, larger = param, quota, param + cost
     end
-    return counts.check(key, now, higher, window, larger, cost)
+    local most = counts.check(key, now, higher, window, larger, cost)
         and floor((limit - (passed[i] or 0)) / cost) or 0
+    return max(fit, math.min(requests, most))
 end
 
 -- Of a call that was sent again: what it counts may have been counted before.
@@ -79,22 +83,6 @@ local function spare_for(block_key, blocked, now, counts, quota, window, param, 
         spare(block_key, now, now - age,
               counts.by_capacity and param * window / quota or 2 * window, late)
     end
-end
-
--- One of these requests fits. Returns how many do, and the state that was read. Concurrency reads it
--- again, for all of them: then units that do not count any longer are swept if they would refuse one.
-local function fitting(
-        counts, requests, key, now, quota, window, param, cost, holder, a, b, c, d, e, f, g, h, j)
-    if counts.exact then
-        local _
-        _, a, b, c, d, e, f, g, h, j = counts.check(
-            key, now, quota, window, param, requests * cost, holder)
-    end
-    -- Writes nothing: with f, whether a statement is new, concurrency would write its state.
-    local left = counts.commit(
-        key, now, quota, window, param, 0, true, false,
-        a, b, c, d, e, not counts.exact and f, g, h, j)
-    return math.min(requests, max(1, floor(left / cost))), a, b, c, d, e, f, g, h, j
 end
 
 -- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
@@ -108,30 +96,32 @@ local function decide(i, at, answers_before, requests, counted, passing)
     local from = (i - 1) * fields + 1
     local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0.0)
     local quota, window = ARGV[from + 4] + 0.0, ARGV[from + 5] + 0.0
-    local param, cost = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0
+    local param, cost, holder = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0, ARGV[from + 7]
     local check, commit = counts.check, counts.commit
     local mode = ARGV[from + 2] + 0
     local enforced, block_key = mode % 2 == 0, KEYS[floor(mode / 2)]
-    local blocked, spared, allowed, record = 0, 0
+    local blocked, spared, allowed, record, _ = 0, 0
     if block_key then
 --- fetch
 --- read
         if age and blocked > 0 and struct.unpack('<d', record) >= now - age then blocked = 0 end
     end
 
-    local granted, a, b, c, d, e, f, g, h, j = check(
-        key, now, quota, window, param, cost, ARGV[from + 7])
+    local granted, a, b, c, d, e, f, g, h, j = check(key, now, quota, window, param, cost, holder)
 --- apply
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
-        fit, a, b, c, d, e, f, g, h, j = fitting(
-            counts, requests, key, now, quota, window, param, cost, ARGV[from + 7],
-            a, b, c, d, e, f, g, h, j)
+        if counts.exact then  -- units that do not count any longer are swept if they would refuse one
+            _, a, b, c, d, e, f, g, h, j = check(
+                key, now, quota, window, param, requests * cost, holder)
+        end
+        -- Writes nothing: with f, whether a statement is new, concurrency would write its state.
+        fit = math.min(requests, max(1, floor(commit(
+            key, now, quota, window, param, 0, true, false,
+            a, b, c, d, e, not counts.exact and f, g, h, j) / cost)))
     end
-    local most = fit
-    if age and fit < requests and blocked == 0 and not counts.exact then
-        most = max(fit, math.min(requests, most_again(i, counts, key, now, quota, window, param, cost)))
-    end
+    local most = age and blocked == 0 and most_again(
+        i, counts, fit, requests, key, now, quota, window, param, cost) or fit
     counted, passing = decide(
         i + 1, at, answers_before, requests, enforced and fit < counted and fit or counted,
         enforced and most < passing and most or passing)
@@ -144,8 +134,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
         remaining, reset, retry, detail, before = commit(
             key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g, h, j)
         if fit == taken and taken < requests then
-            granted, a, b, c, d, e, f, g, h, j = check(
-                key, now, quota, window, param, cost, ARGV[from + 7])
+            granted, a, b, c, d, e, f, g, h, j = check(key, now, quota, window, param, cost, holder)
             remaining, reset, retry = commit(
                 key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g, h, j)
         end
