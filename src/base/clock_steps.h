@@ -20,6 +20,9 @@ class ClockSteps {
     using microseconds = std::chrono::microseconds;
 
 public:
+    /// The most that one clock, or two, differ without a step.
+    static constexpr microseconds drift = std::chrono::seconds{ 3 };
+
     void note(const ClockReading& reading) noexcept
     {
         const microseconds ahead = reading.since_epoch - reading.now;
@@ -65,8 +68,6 @@ public:
     }
 
 private:
-    /// The most that one clock, or two, differ without a step.
-    static constexpr microseconds drift = std::chrono::seconds{ 3 };
     static constexpr microseconds longest_catch_up = std::chrono::hours{ 24 };
 
     void set_back(microseconds by, microseconds now) noexcept

@@ -194,6 +194,7 @@ bool CheckMessage::on_part(redis::ReplyPart part) noexcept
 bool CheckMessage::answered() noexcept
 {
     const MessageRef self = reference();
+    routing.exchange.note(replies_.front().server_time);
     requests_.each([&](ShardPart& part) { answer(part); });
     pass_on_lease();
     left_.answered(requests_, repeated());
@@ -205,10 +206,23 @@ bool CheckMessage::answered() noexcept
     return true;
 }
 
+/// Whether the slot is being moved to the server that answered, and its clock is behind that of the
+/// slot's owner.
+bool CheckMessage::is_behind() const noexcept
+{
+    const microseconds shown = replies_.front().server_time;
+    if (!routing.asking || shown.count() == 0) {
+        return false;
+    }
+    const auto of_owner = client_->server_time(*routing.shard, routing.exchange.answered);
+    return of_owner > shown + ClockSteps::drift;
+}
+
 void CheckMessage::answer(ShardPart& part) noexcept
 {
     const auto [run, index] = part.position;
     const bool again = repeated();
+    const bool behind = is_behind();
     for (std::size_t i = 0; i < part.limits.size(); ++i) {
         RemoteLimit& limit = *part.limits[i];
         const KeyReply& reply = replies_[runs_.reply_of(run, i)];
@@ -218,7 +232,7 @@ void CheckMessage::answer(ShardPart& part) noexcept
         }
         limit.now = limits_[i].now;
         limit.taken_at = limit.now.value_or(reply.server_time);
-        limit.note_block(reply.blocked, reply.spared, again);
+        limit.note_block(reply.blocked, reply.spared, again || behind);
         if (again && limit.block_apart) {  // the script had no key of the block
             spare(*client_, limit.receipt());
         }
@@ -233,7 +247,6 @@ bool CheckMessage::take_held_units() noexcept
     bool all = true;
     for (const auto& [i, holding] : holdings_) {
         Holding::Answer answer;
-        answer.asked = routing.asking;
         for (std::size_t run = 0; run < runs_.count(); ++run) {
             const KeyReply& reply = replies_[runs_.reply_of(run, i)];
             answer.ignored = answer.ignored || reply.ignored;

@@ -93,6 +93,7 @@ private:
     }
     bool repeated() const noexcept { return routing.sent_again || sent_before; }
     bool answered() noexcept;
+    bool is_behind() const noexcept;
     void answer(ShardPart& part) noexcept;
     void pass_on_lease() noexcept;
     void take_again(PartList& again, bool ShardPart::*reason) noexcept;

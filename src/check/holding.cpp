@@ -99,10 +99,9 @@ void Holding::before_write() noexcept
         return;
     }
     base_ = held_;
-    written_at_ = all_.monotonic_();
-    const auto redis_time = offset_ ? std::optional{ written_at_ + *offset_ }
-                                    : all_.client_.server_time(shard_, written_at_);
-    number_ = std::max(number_ + 1, redis_time.value_or(microseconds{ 0 }).count());
+    // The server that answered last may be another one: the slot is being moved to it.
+    const auto known = all_.client_.server_time(shard_, all_.monotonic_());
+    number_ = std::max(number_ + 1, std::max(known.value_or(answered_at_), answered_at_).count());
     all_.highest_number_ = std::max(all_.highest_number_, number_);
     if (base_ > 0) {
         counts_since_ = all_.now();
@@ -117,12 +116,7 @@ Statement Holding::statement() const noexcept
 
 void Holding::answered(const Answer& answer) noexcept
 {
-    offset_.reset();
-    if (answer.asked) {
-        offset_ = answer.server_time - all_.monotonic_();
-    } else if (redis::ServerClock* clock = all_.client_.clock_of(shard_)) {
-        clock->set({ written_at_, answer.server_time, all_.monotonic_() });
-    }
+    answered_at_ = answer.server_time;
     if (answer.ignored) {
         failed(Executed::statement);
         return;
@@ -257,7 +251,8 @@ bool Holding::on_answer(redis::ReplyPart part) noexcept
         outbox().settled(*this);
         return true;
     }
-    answered({ reply.ignored, 0, reply.place, reply.server_time, routing.asking });
+    routing.exchange.note(reply.server_time);
+    answered({ reply.ignored, 0, reply.place, reply.server_time });
     message_ended(false);
     return true;
 }

@@ -45,7 +45,6 @@ public:
         std::int64_t units = 0;  // that it took
         std::int64_t place = -1;
         microseconds server_time{ 0 };
-        bool asked = false;  // by the server to which the key's slot is being moved
     };
 
     /// The parts of a failed message that Redis may have executed. A check asks for units.
@@ -153,17 +152,14 @@ private:
     std::optional<std::int64_t> known_ = 0;
     bool may_count_ = false;  // whether Redis may count units, by what this worker has sent
     std::int64_t place_ = -1;
-    /// Of the clock to the monotonic one, while the slot is being moved: it is not that of the
-    /// shard's server.
-    std::optional<microseconds> offset_;
+    microseconds answered_at_{ 0 };   // the latest answer, by the clock of its server
     milliseconds counts_since_{ 0 };  // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };           // in a list of Holdings
     unsigned calls_ = 0;              // that refer to it
 
     // The statement in flight, or the latest one.
-    unsigned unanswered_ = 0;       // messages
-    bool written_ = false;          // number_ and base_ are its
-    microseconds written_at_{ 0 };  // the first of them; monotonic
+    unsigned unanswered_ = 0;  // messages
+    bool written_ = false;     // number_ and base_ are its
     Outcome outcome_ = Outcome::answered;
     std::int64_t number_ = 0;
     std::int64_t base_ = 0;

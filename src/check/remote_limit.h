@@ -59,13 +59,14 @@ struct RemoteLimit : LimitCheck {
     bool begins_block = false;
     bool spared = false;   // no refusal begins a block now
     bool ignored = false;  // the statement of a concurrency limit: `state` says nothing of its key
-    /// Sets both, after `state`. `stored`: what is left of the key's block in Redis. A call that
-    /// was sent again may be refused because of its own earlier units.
-    void note_block(microseconds stored, bool spares, bool sent_again) noexcept
+    /// Sets both, after `state`. `stored`: what is left of the key's block in Redis. `doubtful`: it
+    /// may be refused because of earlier units of the same call, which was sent again, or of counts
+    /// by the clock of another server.
+    void note_block(microseconds stored, bool spares, bool doubtful) noexcept
     {
         spared = spared || spares;
         const bool counts_refuse =
-            stored.count() == 0 && !sent_again && !spared && policy.reserve == 0;
+            stored.count() == 0 && !doubtful && !spared && policy.reserve == 0;
         begins_block = policy.block.count() > 0 && !state.granted && !shadow
             && (counts_refuse || stored > policy.block);
     }

@@ -165,8 +165,11 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     }
 }
 
-bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept
+bool deliver(
+    Call& call, const redisReply& reply, const Exchange& exchange, std::size_t index,
+    std::size_t calls) noexcept
 {
+    call.routing.exchange = exchange;
     BatchPart* part = call.batch_part();
     if (part == nullptr) {
         return call.on_reply(reply);

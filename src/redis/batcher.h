@@ -62,18 +62,21 @@ private:
 void write_command(const CallQueue& calls, CommandBuffer& command);
 
 /// Passes to a call its part of the reply to a command of `calls` calls. False: malformed reply.
-bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept;
+bool deliver(
+    Call& call, const redisReply& reply, const Exchange& exchange, std::size_t index,
+    std::size_t calls) noexcept;
 
 /// Passes to the calls of a command its reply, and frees their records. A call to which the reply
 /// is malformed is left to `malformed(call)`; then it returns false.
 template <class Malformed>
 bool deliver_all(
-    CallQueue& command, RecordPool& records, const redisReply& reply, Malformed&& malformed)
+    CallQueue& command, RecordPool& records, const redisReply& reply, const Exchange& exchange,
+    Malformed&& malformed)
 {
     bool good = true;
     for (std::size_t index = 0, size = command.size(); index < size; ++index) {
         Call* call = records.end(command.pop());
-        if (call != nullptr && !deliver(*call, reply, index, size)) {
+        if (call != nullptr && !deliver(*call, reply, exchange, index, size)) {
             good = false;
             malformed(*call);
         }

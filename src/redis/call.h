@@ -2,6 +2,7 @@
 
 #include "redis/reply_limits.h"
 #include "redis/script_registry.h"
+#include "redis/server_clock.h"
 
 #include <chrono>
 #include <cstdint>
@@ -124,6 +125,7 @@ public:
         bool asking = false;      // preceded by ASKING: the slot is being moved to this server
         bool sent_again = false;  // after a connection was lost
         bool written = false;     // Redis may have executed the call
+        Exchange exchange;        // of the reply, from then on until the call returns
     };
     Routing routing;
 

@@ -18,7 +18,7 @@ struct PendingCall {
     BatchPart* part = nullptr;   // of the call, while there is one; null: it shares no command
     milliseconds sent{ 0 };      // 0: not sent yet
     milliseconds deadline{ 0 };  // since it was sent
-    std::chrono::steady_clock::time_point sent_precisely;
+    microseconds sent_precisely{ 0 };
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;

@@ -31,7 +31,7 @@ Connection::Connection(
       command_(scripts),
       batcher_(scripts, records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
-      silent_(loop, records)
+      silent_(loop, records, clock)
 {
     connect_timer_->cancelable(true);
 }
@@ -242,8 +242,7 @@ void Connection::answered(Pipeline& pipeline, const redisReply& reply)
     InFlight::Command command = pipeline.take_oldest();
     if (command.calls.front()->kind == PendingCall::Kind::order) {
         records_.end(command.calls.pop());
-        order_checked(
-            reply, std::chrono::duration_cast<microseconds>(command.sent.time_since_epoch()));
+        order_checked(reply, command.sent);
     } else if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
         answered_with_error(pipeline, command.calls, error.empty() ? "ERR" : error_text(error));
@@ -260,11 +259,13 @@ void Connection::answered_well(
     Pipeline& pipeline, InFlight::Command& command, const redisReply& reply)
 {
     owner_.command_answered(command.calls.front()->kind == PendingCall::Kind::probe);
+    const Exchange exchange{ &clock_, command.sent, ServerClock::steady_now() };
     if (command.in_time) {
-        owner_.call_answered(std::chrono::steady_clock::now() - command.sent);
+        owner_.call_answered(exchange.answered - exchange.sent);
     }
-    const bool good = deliver_all(
-        command.calls, records_, reply, [this](Call& call) { owner_.reply_malformed(call); });
+    const bool good = deliver_all(command.calls, records_, reply, exchange, [this](Call& call) {
+        owner_.reply_malformed(call);
+    });
     if (uses(pipeline) && good) {
         reconnect_.answered();
     } else if (uses(pipeline) && reconnect_.has_answered()) {

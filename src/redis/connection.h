@@ -41,7 +41,7 @@ public:
     /// A reply came on a connection that was given up.
     virtual void replied_late() noexcept = 0;
     /// As command_answered, before all calls have timed out. `took`: since it was sent.
-    virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
+    virtual void call_answered(microseconds took) noexcept = 0;
     /// A call has an error reply. The server must end the call; null: no caller waits for it.
     virtual void call_refused(Call* call, std::string_view error) noexcept = 0;
     /// The reply to a call is malformed. The server must end the call.

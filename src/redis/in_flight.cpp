@@ -39,14 +39,13 @@ void InFlight::add(CallQueue& command) noexcept
     }
 }
 
-InFlight::Watch InFlight::mark_sent(
-    milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept
+InFlight::Watch InFlight::mark_sent(milliseconds now, microseconds steady_now) noexcept
 {
     Watch watch{ now + timeout_, false };
     for (PendingCall* record = std::exchange(unsent_, nullptr); record != nullptr;
          record = record->next) {
         record->sent = now;
-        record->sent_precisely = precise_now;
+        record->sent_precisely = steady_now;
         if (record->call != nullptr) {
             record->deadline = deadline_of(*record->call, now);
             watch.due = std::min(watch.due, record->deadline);

@@ -21,8 +21,8 @@ public:
     /// The calls of one command, which share its reply.
     struct Command {
         CallQueue calls;
-        std::chrono::steady_clock::time_point sent;
-        bool in_time = false;  // at least one of the calls has not timed out
+        microseconds sent{ 0 };  // by the steady clock
+        bool in_time = false;    // at least one of the calls has not timed out
     };
 
     /// `timeout`: of a call. `longest_silence`: time without any reply while calls are in flight.
@@ -50,7 +50,7 @@ public:
     bool has_unsent() const noexcept { return unsent_ != nullptr; }
     bool oldest_is_unsent() const noexcept { return has_unsent() && unsent_ == calls_.front(); }
     /// The calls of this turn are sent now: their timeouts start.
-    Watch mark_sent(milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept;
+    Watch mark_sent(milliseconds now, microseconds steady_now) noexcept;
 
     /// A reply of any kind has arrived.
     void replied(milliseconds now) noexcept { last_reply_ = now; }

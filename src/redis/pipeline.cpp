@@ -36,7 +36,7 @@ bool Pipeline::issue(std::string_view command, bool reply) noexcept
 void Pipeline::mark_sent() noexcept
 {
     if (in_flight_.has_unsent()) {
-        const auto watch = in_flight_.mark_sent(loop_.now(), std::chrono::steady_clock::now());
+        const auto watch = in_flight_.mark_sent(loop_.now(), ServerClock::steady_now());
         alarm_.set_no_later_than(watch.due);
         if (watch.delays_exit) {
             alarm_.delay_exit(true);

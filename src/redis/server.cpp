@@ -135,7 +135,6 @@ void Server::send_probe() noexcept
 try {
     Connection* connection = next_connection();
     if (connection != nullptr && !probe_.pending()) {
-        probe_.sent = ServerClock::steady_now();
         probe_.routing = {};
         probe_.routing.expires = loop_.now() + options_.timeout;
         send_on(*connection, probe_);
@@ -356,10 +355,10 @@ void Server::command_answered(bool probe) noexcept
     }
 }
 
-void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
+void Server::call_answered(microseconds took) noexcept
 {
     lateness_.answered();
-    stats_.answered(std::chrono::duration_cast<microseconds>(took));
+    stats_.answered(took);
 }
 
 /// `answered`: a call. A handshake is no proof if the server has refused calls.

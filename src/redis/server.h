@@ -122,7 +122,7 @@ public:
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
     void command_answered(bool probe) noexcept override;
     void replied_late() noexcept override { breaker_.answered(); }
-    void call_answered(std::chrono::steady_clock::duration took) noexcept override;
+    void call_answered(microseconds took) noexcept override;
     void command_sent() noexcept override { ++stats_.calls; }
 
 private:
@@ -142,18 +142,16 @@ private:
     /// Asks for the time, as scripts do, so that no other right is needed.
     class Probe final : public CommandCall {
     public:
-        Probe(const std::string& key, ServerClock& clock)
-            : CommandCall(time_command(key)), clock_(clock)
+        explicit Probe(const std::string& key) : CommandCall(time_command(key))
         {
             delays_exit = false;
         }
         unsigned request_count() const noexcept override { return 0; }
-        bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply, sent); }
+        bool on_reply(const redisReply& reply) noexcept override
+        {
+            return routing.exchange.clock->set(reply, routing.exchange.sent);
+        }
         void ended(Fate) noexcept override {}
-        microseconds sent{ 0 };  // by the steady clock
-
-    private:
-        ServerClock& clock_;
     };
 
     static constexpr std::size_t most_reported_errors = 16;
@@ -213,7 +211,7 @@ private:
     std::unique_ptr<Lookup> lookup_;
     Name name_ = Name::unresolved;
     ServerStats stats_;
-    Probe probe_{ options_.clock_key, clock_ };
+    Probe probe_{ options_.clock_key };
     bool lost_ = false;                   // since a connection was ready last, one was lost
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;

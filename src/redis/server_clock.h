@@ -46,4 +46,19 @@ private:
     ClockSteps steps_;
 };
 
+/// A command that was answered, by the steady clock, and the clock of the server that answered.
+struct Exchange {
+    ServerClock* clock = nullptr;
+    microseconds sent{ 0 };
+    microseconds answered{ 0 };
+
+    /// The clock showed this when the command was executed. 0: the reply does not tell.
+    void note(microseconds since_epoch) const noexcept
+    {
+        if (since_epoch.count() > 0) {
+            clock->set({ sent, since_epoch, answered });
+        }
+    }
+};
+
 }  // namespace ratelimit::redis

@@ -36,7 +36,9 @@ void SilentPipelines::replied(Pipeline& pipeline, const redisReply& reply) noexc
         release_all(
             command.calls, records_, [fate](Call& call, bool) noexcept { call.ended(fate); });
     } else {
-        deliver_all(command.calls, records_, reply, [](Call& call) { call.ended(Fate::failed); });
+        const Exchange exchange{ &clock_, command.sent, ServerClock::steady_now() };
+        deliver_all(
+            command.calls, records_, reply, exchange, [](Call& call) { call.ended(Fate::failed); });
     }
     if (pipeline.calls().empty()) {
         close(pipeline);

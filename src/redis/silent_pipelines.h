@@ -14,7 +14,8 @@ namespace ratelimit::redis {
 /// connection. Calls keep their deadlines, and get late replies if they want them.
 class SilentPipelines {
 public:
-    explicit SilentPipelines(EventLoop& loop, RecordPool& records) : loop_(loop), records_(records)
+    SilentPipelines(EventLoop& loop, RecordPool& records, ServerClock& clock) noexcept
+        : loop_(loop), records_(records), clock_(clock)
     {
     }
 
@@ -44,6 +45,7 @@ private:
 
     EventLoop& loop_;
     RecordPool& records_;
+    ServerClock& clock_;
     std::vector<Silent> all_;  // in the order in which they fell silent
 };
 

@@ -97,15 +97,8 @@ bool clock_was_set_back(const AppliedLimit& limit, const NodeClock& clock) noexc
 
 void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept
 {
-    if (limit.policy.block.count() == 0) {
-        return;
-    }
-    if (redis::ServerClock* decides = clock_of(limit)) {
-        if (limit.now) {
-            decides->note(clock.read());
-        } else if (limit.taken_at.count() > 0) {  // the answer of a block alone has no time
-            decides->note({ limit.began, limit.taken_at, clock.monotonic() });
-        }
+    if (limit.now && limit.policy.block.count() > 0) {
+        clock_of(limit)->note(clock.read());
     }
 }
 

@@ -27,7 +27,7 @@ void recall_refusal(AppliedLimit& limit) noexcept;
 /// Remembers the decision of Redis if that was a refusal.
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
-/// Redis has answered for the limit: follows the clock that decided, if blocks need to know.
+/// Follows this node's clock if that has decided the limit and a block may need to know.
 void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
 /// Of a request that is refused: if the counts of this limit refuse it, blocks the limit's key, in

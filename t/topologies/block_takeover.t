@@ -108,4 +108,32 @@ for my $topology ('sentinel master=main', 'cluster') {
     };
 }
 
+# Both keys are of one server, whose clock is 120 seconds ahead of the target's.
+subtest 'a slot is moved to a server whose clock is behind' => sub {
+    $_->step(-$_->{offset}) for @clocks;
+    my $group = cluster(replicas => 0, environments => [map { $_->environment } @clocks[0 .. 2]]);
+    my %clock;
+    @clock{ map { $_->port } $group->nodes } = @clocks;
+    my ($from, $to) = $group->masters;
+    $clock{ $to->port }->step(-$behind);
+    my ($moving, $staying) = grep { $group->node_of_slot($group->slot_of($_)) == $from } 'a' .. 'z';
+    my $node   = blocking_node('cluster', $group);
+    my $slot   = $group->slot_of($moving);
+    my $record = "rl:z2:{$moving}";
+    my $until_blocked = sub {
+        my ($key) = @_;
+        return eval { wait_until('a block', sub { (refused_for($node, "/2?k=$key") // 0) > 86_400 }); 1 };
+    };
+    is join(' ', map { $node->status("/2?k=$moving") } 1 .. 6), '200 200 200 200 200 200', 'six requests pass';
+    $group->migrate_begin($slot, $to);
+    $group->migrate_key($record);
+    my @waits = grep { defined } map { refused_for($node, "/2?k=$moving") } 1 .. 30;
+    cmp_ok scalar(@waits), '>=', 20, 'the counts of later times refuse requests';
+    ok $until_blocked->($staying), 'a key of the old server is blocked';
+    push @waits, grep { defined } map { refused_for($node, "/2?k=$moving") } 1 .. 6;
+    $group->migrate_end($slot);
+    push @waits, grep { defined } map { refused_for($node, "/2?k=$moving") } 1 .. 6;
+    is_deeply [grep { $_ > 86_400 } @waits], [], 'but the key that is moved is not';
+};
+
 finish();

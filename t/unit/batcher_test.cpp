@@ -204,23 +204,23 @@ TEST_F(BatcherTest, gives_each_call_after_its_part_the_end_that_all_share)
     BatchedCall call("key");
     call.shared = 3;
     const auto reply = reply_of("$7\r\nabcdend\r\n");
-    EXPECT_TRUE(redis::deliver(call, *reply, 0, 2));
+    EXPECT_TRUE(redis::deliver(call, *reply, {}, 0, 2));
     EXPECT_EQ(call.answer, "abend");
-    EXPECT_TRUE(redis::deliver(call, *reply, 1, 2));
+    EXPECT_TRUE(redis::deliver(call, *reply, {}, 1, 2));
     EXPECT_EQ(call.answer, "cdend");
-    EXPECT_FALSE(redis::deliver(call, *reply, 0, 3)) << "too short";
-    EXPECT_FALSE(redis::deliver(call, *reply_of("$4\r\nabcd\r\n"), 0, 2)) << "no end";
+    EXPECT_FALSE(redis::deliver(call, *reply, {}, 0, 3)) << "too short";
+    EXPECT_FALSE(redis::deliver(call, *reply_of("$4\r\nabcd\r\n"), {}, 0, 2)) << "no end";
 }
 
 TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)
 {
     BatchedCall call("key");
     const auto reply = reply_of("$4\r\nabno\r\n");
-    EXPECT_TRUE(redis::deliver(call, *reply, 0, 2));
+    EXPECT_TRUE(redis::deliver(call, *reply, {}, 0, 2));
     EXPECT_EQ(call.answer, "ab");
-    EXPECT_FALSE(redis::deliver(call, *reply, 1, 2)) << "the call does not accept it";
-    EXPECT_FALSE(redis::deliver(call, *reply, 0, 3)) << "too short";
-    EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), 0, 1)) << "not a string";
+    EXPECT_FALSE(redis::deliver(call, *reply, {}, 1, 2)) << "the call does not accept it";
+    EXPECT_FALSE(redis::deliver(call, *reply, {}, 0, 3)) << "too short";
+    EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), {}, 0, 1)) << "not a string";
 }
 
 /// Reports of what passed ahead of Redis (ahead=) must come before the checks of a turn, whichever

@@ -245,7 +245,7 @@ protected:
         request.worker.requests.remove_if([&](const Held& each) { return &each == &request; });
     }
 
-    static void deliver(Message& message)
+    void deliver(Worker& of, Message& message)
     {
         redis::Call* call = message.record.release();
         if (call == nullptr) {
@@ -255,7 +255,9 @@ protected:
         reply.type = REDIS_REPLY_STRING;
         reply.str = message.reply.data();
         reply.len = message.reply.size();
-        EXPECT_TRUE(redis::deliver(*call, reply, 0, 1));
+        redis::ServerClock* clock = clock_ != nullptr ? clock_ : &of.client.clock;
+        const redis::Exchange exchange{ clock, message.sent, virtual_now - 1'000'000s };
+        EXPECT_TRUE(redis::deliver(*call, reply, exchange, 0, 1));
     }
     static void fail(Message& message, redis::Fate fate)
     {
@@ -273,9 +275,9 @@ protected:
     }
     void answer(Worker& of, std::list<Message>::iterator message)
     {
-        take(of, message, [this](Message& taken) {
+        take(of, message, [&](Message& taken) {
             taken.reply = taken.executed ? taken.reply : execute(taken.command);
-            deliver(taken);
+            deliver(of, taken);
         });
     }
 
@@ -348,7 +350,8 @@ protected:
     std::optional<SequenceScripts> both_;
     redis::ScriptId several_{};
     redis::ScriptId statement_{};
-    microseconds skew_{ 0 };  // of Redis's clock
+    microseconds skew_{ 0 };               // of Redis's clock
+    redis::ServerClock* clock_ = nullptr;  // of the server that answers; null: of the client's
     std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -113,13 +113,17 @@ TEST_F(HoldingTest, the_server_to_which_a_slot_is_moved_tells_the_time_for_its_k
     end(request_of(of, { "{a}" }));
     end(request_of(of, { "{b}" }));
     settle();
-    const auto asked = [&] { of.client.messages.front().record.call->routing.asking = true; };
+    redis::ServerClock of_target;
+    const auto answer_as_target = [&] {
+        clock_ = &of_target;
+        answer(of, of.client.messages.begin());
+        clock_ = nullptr;
+    };
     for (const auto ahead : { -60s, 60s }) {
         skew_ = ahead;
         Held& moving = request_of(of, { "{a}" });
         for (int sent = 0; sent < 2 && moving.units() == 0; ++sent) {  // the first may be ignored
-            asked();
-            answer(of, of.client.messages.begin());
+            answer_as_target();
         }
         EXPECT_EQ(moving.units(), 1);
         skew_ = 0s;
@@ -131,8 +135,9 @@ TEST_F(HoldingTest, the_server_to_which_a_slot_is_moved_tells_the_time_for_its_k
         answer(of, of.client.messages.begin());
         skew_ = ahead;
         end(moving);
-        asked();
-        answer(of, of.client.messages.begin());
+        for (int sent = 0; sent < 2 && !of.client.messages.empty(); ++sent) {  // as above
+            answer_as_target();
+        }
         EXPECT_TRUE(of.client.messages.empty());
     }
 }

@@ -86,9 +86,10 @@ private:
 struct Message {
     enum class Fate : std::uint8_t { sent, executed, ended };
 
-    Message(redis::Call& sent, std::string text) : command(std::move(text)) { record.attach(sent); }
+    Message(redis::Call& call, std::string text) : command(std::move(text)) { record.attach(call); }
 
     redis::PendingCall record;  // the call is null if it was destroyed
+    microseconds sent = virtual_now - 1'000'000s;
     std::string command;
     std::string reply;
     bool executed = false;
