@@ -40,12 +40,7 @@ ChangeCall::ChangeCall(
 
 void ChangeCall::write(redis::CommandBuffer& command) const
 {
-    const auto all = { &keys_.changes, &keys_.overrides, &keys_.ends,
-                       &keys_.events,  &keys_.state,     &keys_.journal };
-    command.begin_script(script_, { all.size(), 7 });
-    for (const std::string* key : all) {
-        command.key(*key);
-    }
+    keys_.begin_script(script_, 7, command);
     command.arg(change_names[static_cast<std::size_t>(change_)]);
     command.arg(std::string_view(id_));
     command.arg(std::string_view(text_));

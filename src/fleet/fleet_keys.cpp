@@ -2,6 +2,18 @@
 
 namespace ratelimit::fleet {
 
+void FleetKeys::begin_script(
+    redis::ScriptId script, std::size_t numbers, redis::CommandBuffer& command) const
+{
+    const auto all = {
+        &alive, &nodes, &changes, &overrides, &ends, &events, &state, &journal, &gone
+    };
+    command.begin_script(script, { all.size(), numbers });
+    for (const std::string* key : all) {
+        command.key(*key);
+    }
+}
+
 std::string ChangeId::text() const
 {
     std::string text(1, static_cast<char>(kind));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "redis/script_registry.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +26,10 @@ struct FleetKeys {
           gone(prefix + "{fleet}:gone")
     {
     }
+
+    /// A call of a script that has all keys, in the order of lua/fleet_sync.lua.
+    void begin_script(
+        redis::ScriptId script, std::size_t numbers, redis::CommandBuffer& command) const;
 
     std::string alive;
     std::string nodes;

@@ -49,13 +49,7 @@ bool Sync::send()
 
 void Sync::write(redis::CommandBuffer& command) const
 {
-    const FleetKeys& keys = parts_.keys;
-    const auto all = { &keys.alive,  &keys.nodes, &keys.changes, &keys.overrides, &keys.ends,
-                       &keys.events, &keys.state, &keys.journal, &keys.gone };
-    command.begin_script(parts_.script, { all.size(), 5 });
-    for (const std::string* key : all) {
-        command.key(*key);
-    }
+    parts_.keys.begin_script(parts_.script, 5, command);
     command.arg(parts_.memory.id());
     command.arg(std::string_view(state_));
     command.arg(static_cast<std::int64_t>(sent_.cursor));

@@ -3,7 +3,6 @@
 #include "redis/error_table.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace ratelimit::redis {
@@ -194,7 +193,9 @@ ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
         return ErrorClass::unreachable;
     }
     Server& node = node_at(redirection.target);
-    if (!redirection.asking) {
+    if (redirection.asking) {
+        asked_[&node] = loop_.now();
+    } else {
         moved(redirection.slot, node);
     }
     call.routing.asking = redirection.asking;
@@ -298,8 +299,10 @@ std::vector<Server*> ClusterClient::known_nodes()
 void ClusterClient::map_found(std::span<const SlotRange> map)
 {
     use_map(map);
-    retire_unused();
-    report_masters();
+    std::set<const Server*> owners(slots_.begin(), slots_.end());
+    owners.erase(nullptr);
+    retire_unused(owners);
+    report_masters(owners);
     known_ = true;
     if (std::any_of(
             nodes_.begin(), nodes_.end(), [](const auto& node) { return node.second->away(); })) {
@@ -355,27 +358,32 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
     outbox().servers_changed();
 }
 
-void ClusterClient::retire_unused()
+/// Retires the nodes without slots, except those to which slots were being moved a minute ago.
+void ClusterClient::retire_unused(const std::set<const Server*>& owners)
 {
-    const std::set<const Server*> used(slots_.begin(), slots_.end());
+    std::erase_if(asked_, [&](const auto& each) {
+        return owners.contains(each.first) || loop_.now() - each.second > asked_lasts;
+    });
     for (auto node = nodes_.begin(); node != nodes_.end();) {
-        if (used.contains(node->second.get())) {
+        const Server* const server = node->second.get();
+        if (owners.contains(server) || asked_.contains(server)) {
             ++node;
             continue;
         }
-        takeovers_.erase(node->second.get());
+        takeovers_.erase(server);
         retired_.add(std::move(node->second));
         node = nodes_.erase(node);
     }
 }
 
 /// Reports the masters if they have changed.
-void ClusterClient::report_masters()
+void ClusterClient::report_masters(const std::set<const Server*>& owners)
 {
-    std::string text = "cluster of " + std::to_string(nodes_.size()) + " masters:";
+    std::string names;
     for (const auto& [name, node] : nodes_) {
-        text += " " + name;
+        names += owners.contains(node.get()) ? " " + name : "";
     }
+    std::string text = "cluster of " + std::to_string(owners.size()) + " masters:" + names;
     if (std::exchange(unknown_reported_, false) || text != reported_masters_) {
         reported_masters_ = std::move(text);
         events_.servers_known(reported_masters_);

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <span>
 
 namespace ratelimit::redis {
@@ -37,6 +38,8 @@ public:
 private:
     static constexpr milliseconds retry_pause{ 100 };
     static constexpr int most_redirections = 5;
+    /// A late reply comes up to a minute later (SilentPipelines).
+    static constexpr milliseconds asked_lasts{ 60'000 };
 
     void connect() override;
     void disconnect() noexcept override;
@@ -57,8 +60,8 @@ private:
     void map_found(std::span<const SlotRange> map) override;
     void map_not_found(std::string_view reason) noexcept override;
     void use_map(std::span<const SlotRange> map);
-    void retire_unused();
-    void report_masters();
+    void retire_unused(const std::set<const Server*>& owners);
+    void report_masters(const std::set<const Server*>& owners);
 
     WaitingCalls waiting_;  // for the first map, or a takeover
     std::map<std::string, std::unique_ptr<Server>, std::less<>> nodes_;  // by name
@@ -72,6 +75,7 @@ private:
         milliseconds sent_elsewhere_at{ 0 };
     };
     std::map<const Server*, Takeover> takeovers_;  // by owner; null: of slots without one
+    std::map<const Server*, milliseconds> asked_;  // nodes that ASK named, and when last
     TakeoverWindow errors_;
     std::unique_ptr<Timer> retry_timer_;  // until waiting calls are sent again
     bool known_ = false;

@@ -262,6 +262,32 @@ subtest 'a master that is killed under load is replaced' => sub {
     $cluster->wait_ok;
 };
 
+subtest 'late replies count while a slot moves to a node that has none' => sub {
+    my $new  = $cluster->add_node;
+    my $slot = $cluster->slot_of('kscale');
+    my $from = $cluster->node_of_slot($slot);
+    my $node = node_of([$cluster->addrs], block => 'timeout 200ms; connect_timeout 200ms;');
+    my $passed = 0;
+    my $request = sub { my $status = $node->status('/single?k=scale'); $passed += $status == 200; return $status };
+    is $request->(), 200;
+    $cluster->migrate_begin($slot, $new);
+    $cluster->migrate_key('rl:single:{kscale}');
+    is $request->(), 200, 'by the new node';
+    $new->pause;
+    my $maps = sub {
+        my $sum = 0;
+        $sum += $_->calls('cluster|slots') for grep { $_->lives } $cluster->nodes;
+        return $sum;
+    };
+    my $before = $maps->();
+    wait_until('the map is read again, and again', sub { $request->(); $maps->() >= $before + 9 }, 30);
+    $new->resume;
+    wait_until('a decision', sub { $request->() == 200 });
+    wait_until('the units of refused requests are returned', sub { counted($node, 'single', 'k=scale') == $passed });
+    is $node->count_log(qr/\Q@{[ $new->addr ]}\E is away/), 1, 'it was away once';
+    $cluster->migrate_end($slot);
+};
+
 subtest 'no call had keys in different slots' => sub {
     $_->stop('QUIT') for @nodes;
     is join("\n", grep { /CROSSSLOT/ } map { split /\n/, $_->log } @nodes), '';

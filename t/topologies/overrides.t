@@ -57,7 +57,11 @@ subtest 'a slot of a cluster that is being moved stops no change, with none or a
     };
     $cluster->migrate_begin($slot, $to);
     $changes->('none');
-    $cluster->migrate_key("rl:{fleet}:$_") for qw(alive nodes changes overrides ends events state journal gone);
+    my ($first, @more) = map { "rl:{fleet}:$_" } qw(alive nodes changes overrides ends events state journal gone);
+    $cluster->migrate_key($first);
+    my $half = $nodes[0]->get('/ops/zones/test/keys/half/override', method => 'PUT', body => '{"block":true}');
+    is $half->status, 503, 'a change that no node could read is refused';
+    $cluster->migrate_key($_) for @more;
     $changes->('all');
     $cluster->migrate_end($slot);
     $changes->('moved');

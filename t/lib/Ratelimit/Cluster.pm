@@ -39,6 +39,22 @@ sub _new_node {
         environment => shift @{ $self->{environments} // [] }, conf => $conf . ($self->{conf} // ''));
 }
 
+# Adds a master without slots, so that masters() does not have it.
+sub add_node {
+    my ($self) = @_;
+    my $node = $self->_new_node;
+    $node->cluster_cli('add-node', $self->_alive->public_addr);
+    push @{ $self->{nodes} }, $node;
+    my $count = $self->nodes;
+    my $knows_all = sub {
+        my $info = $_[0]->cmd('CLUSTER', 'INFO');
+        return $info =~ /^cluster_known_nodes:$count\r/m && $info =~ /^cluster_state:ok/m
+            && $_[0]->cmd('CLUSTER', 'NODES') !~ /handshake/;
+    };
+    wait_until('all nodes know the new one', sub { !grep { $_->lives && !$knows_all->($_) } $self->nodes }, 20);
+    return $node;
+}
+
 sub _all_attached {
     my ($self) = @_;
     for my $master ($self->masters) {

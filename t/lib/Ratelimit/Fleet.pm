@@ -71,8 +71,8 @@ sub in_force {
 sub change {
     my ($redis, $what, $id, $text, $prefix) = @_;
     $prefix //= 'rl:';
-    return $redis->cmd('EVAL', read_file(top() . '/lua/fleet_change.lua'), 6,
-        map({ "$prefix\{fleet}:$_" } qw(changes overrides ends events state journal)), $what, $id, $text // '', 0, 5000);
+    return $redis->cmd('EVAL', read_file(top() . '/lua/fleet_change.lua'), 9,
+        map({ "$prefix\{fleet}:$_" } qw(alive nodes changes overrides ends events state journal gone)), $what, $id, $text // '', 0, 5000);
 }
 
 # The fleet's keys in a Redis.

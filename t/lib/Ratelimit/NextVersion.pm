@@ -64,27 +64,27 @@ my %changes = (
         q['version', text(version), 'sum', text(sum))], q['version', text(version), 'sum', text(sum), 'later', '{}')],
     ],
     'lua/fleet_change.lua' => [
-        q[    redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text(sum))], <<'END',
+        q[    redis.call('HSET', KEYS[7], 'version', text(version), 'sum', text(sum))], <<'END',
     local group = 'group of ' .. ARGV[2]
-    local before = redis.call('ZSCORE', KEYS[1], group)
+    local before = redis.call('ZSCORE', KEYS[3], group)
     if before then
         version = version + 1
         sum = (sum + limit - before) % limit
-        redis.call('ZREM', KEYS[1], group)
-        redis.call('HDEL', KEYS[2], group)
-        redis.call('ZADD', KEYS[4], text(version), group)
+        redis.call('ZREM', KEYS[3], group)
+        redis.call('HDEL', KEYS[4], group)
+        redis.call('ZADD', KEYS[6], text(version), group)
     end
-    redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text(sum))
+    redis.call('HSET', KEYS[7], 'version', text(version), 'sum', text(sum))
 END
-        q[redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text((sum + version) % limit))], <<'END',
+        q[redis.call('HSET', KEYS[7], 'version', text(version), 'sum', text((sum + version) % limit))], <<'END',
 local group = 'group of ' .. ARGV[2]
 sum = (sum + version) % limit
-sum = (sum + limit - (redis.call('ZSCORE', KEYS[1], group) or 0)) % limit
+sum = (sum + limit - (redis.call('ZSCORE', KEYS[3], group) or 0)) % limit
 version = version + 1
 sum = (sum + version) % limit
-redis.call('ZADD', KEYS[1], text(version), group)
-redis.call('HSET', KEYS[2], group, '{"members":[{"block":true}]}')
-redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text(sum))
+redis.call('ZADD', KEYS[3], text(version), group)
+redis.call('HSET', KEYS[4], group, '{"members":[{"block":true}]}')
+redis.call('HSET', KEYS[7], 'version', text(version), 'sum', text(sum))
 END
     ],
 
