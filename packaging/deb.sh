@@ -80,7 +80,7 @@ END
 
 changelog_file() {
     local commit
-    commit=$(of_git describe --always --exclude='*' --dirty=', with changes') || commit='its source'
+    commit=$(of_git describe --always --abbrev=12 --exclude='*' --dirty=', with changes') || commit='its source'
     cat <<END
 $package ($(version)) unstable; urgency=medium
 

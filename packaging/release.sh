@@ -19,6 +19,10 @@ if [ "${1:-}" = --arm64 ]; then
 fi
 [ $# -gt 0 ] || set -- stable mainline 1.28.3
 mkdir -p "$dest"
+if [ -n "$(ls -A "$dest")" ]; then
+    echo "release.sh: $dest is not empty, and SHA256SUMS would name its files" >&2
+    exit 1
+fi
 dest=$(cd "$dest" && pwd)
 name=ngx_http_ratelimit_module
 version=$(sed -n 's/.*version = "\(.*\)";/\1/p' "$top"/src/*/version.h)

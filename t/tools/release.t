@@ -50,4 +50,7 @@ is_deeply $files, [sort 'SHA256SUMS', @debs, @others, map { ("$module-$_-x86_64.
     'each file has its nginx and its processor in the name';
 is qx(cd '$copy/dist' && sha256sum --check --quiet SHA256SUMS 2>&1 && wc -l <SHA256SUMS), (@{$files} - 1) . "\n", 'and its checksum';
 
+is qx(cd '$copy' && bash packaging/release.sh dist 2>&1), "release.sh: dist is not empty, and SHA256SUMS would name its files\n",
+    'files of an earlier release are not taken for those of this one';
+
 finish();
