@@ -34,6 +34,8 @@ sub configure {
     $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
     $conf .= "tls-port $self->{tls_port}\n$self->{tls}" if $self->{tls};
     $conf .= "cluster-enabled yes\n" if $self->{cluster};
+    # With a clock of its own that was set back, jemalloc's thread would wait for times that have passed, without end.
+    $conf .= "jemalloc-bg-thread no\n" if $self->{environment};
     $conf .= $self->{conf} // '';
     write_file("$folder/redis.conf", $conf);
     return;
