@@ -40,10 +40,10 @@ TEST_F(FleetTest, overrides_of_a_zone_are_listed_in_pages)
 TEST_F(FleetTest, the_number_of_overrides_is_limited)
 {
     const auto set_of_two = [&](std::string_view key) {
-        return server_.ask({ "EVAL", std::string(lua::fleet_change), "8", keys_.alive,
-                             keys_.nodes, keys_.changes, keys_.overrides, keys_.ends, keys_.events,
-                             keys_.state, keys_.journal, "set", key_id(key).text(),
-                             "{\"block\":true", "0", "2" });
+        return server_.ask({ "EVAL", std::string(lua::fleet_change), "8", keys_.alive, keys_.nodes,
+                             keys_.changes, keys_.overrides, keys_.ends, keys_.events, keys_.state,
+                             keys_.journal, "set", key_id(key).text(), "{\"block\":true", "0",
+                             "2" });
     };
     EXPECT_NE(set_of_two("a"), "");
     EXPECT_NE(set_of_two("b"), "");
