@@ -194,8 +194,9 @@ bool CheckMessage::on_part(redis::ReplyPart part) noexcept
 bool CheckMessage::answered() noexcept
 {
     const MessageRef self = reference();
-    routing.exchange.note(replies_.front().server_time);
-    requests_.each([&](ShardPart& part) { answer(part); });
+    routing.exchange.read(replies_.front().server_time, !holdings_.empty());
+    const bool behind = target_is_behind();
+    requests_.each([&](ShardPart& part) { answer(part, behind); });
     pass_on_lease();
     left_.answered(requests_, repeated());
     PartList again;
@@ -208,21 +209,20 @@ bool CheckMessage::answered() noexcept
 
 /// Whether the slot is being moved to the server that answered, and its clock is behind that of the
 /// slot's owner.
-bool CheckMessage::is_behind() const noexcept
+bool CheckMessage::target_is_behind() const noexcept
 {
     const microseconds shown = replies_.front().server_time;
     if (!routing.asking || shown.count() == 0) {
         return false;
     }
-    const auto of_owner = client_->server_time(*routing.shard, routing.exchange.answered);
+    const auto of_owner = client_->server_time(*routing.shard, routing.exchange.sent);
     return of_owner > shown + ClockSteps::drift;
 }
 
-void CheckMessage::answer(ShardPart& part) noexcept
+void CheckMessage::answer(ShardPart& part, bool behind) noexcept
 {
     const auto [run, index] = part.position;
     const bool again = repeated();
-    const bool behind = is_behind();
     for (std::size_t i = 0; i < part.limits.size(); ++i) {
         RemoteLimit& limit = *part.limits[i];
         const KeyReply& reply = replies_[runs_.reply_of(run, i)];
@@ -252,7 +252,7 @@ bool CheckMessage::take_held_units() noexcept
             answer.ignored = answer.ignored || reply.ignored;
             answer.units += reply.taken * runs_.cost(run, i);
             answer.place = reply.place >= 0 ? reply.place : answer.place;
-            answer.server_time = reply.server_time;
+            answer.ahead = reply.server_time - routing.exchange.answered;
         }
         holding->answered(answer);
         requests_.each([&, i = i, holding = holding](ShardPart& part) {

@@ -93,8 +93,8 @@ private:
     }
     bool repeated() const noexcept { return routing.sent_again || sent_before; }
     bool answered() noexcept;
-    bool is_behind() const noexcept;
-    void answer(ShardPart& part) noexcept;
+    bool target_is_behind() const noexcept;
+    void answer(ShardPart& part, bool behind) noexcept;
     void pass_on_lease() noexcept;
     void take_again(PartList& again, bool ShardPart::*reason) noexcept;
     void end(bool timed_out, PartList& again) noexcept;

@@ -100,8 +100,9 @@ void Holding::before_write() noexcept
     }
     base_ = held_;
     // The server that answered last may be another one: the slot is being moved to it.
-    const auto known = all_.client_.server_time(shard_, all_.monotonic_());
-    number_ = std::max(number_ + 1, std::max(known.value_or(answered_at_), answered_at_).count());
+    const microseconds now = all_.monotonic_();
+    const auto known = all_.client_.server_time(shard_, now).value_or(microseconds{ 0 });
+    number_ = std::max({ number_ + 1, known.count(), (now + ahead_).count() });
     all_.highest_number_ = std::max(all_.highest_number_, number_);
     if (base_ > 0) {
         counts_since_ = all_.now();
@@ -116,7 +117,7 @@ Statement Holding::statement() const noexcept
 
 void Holding::answered(const Answer& answer) noexcept
 {
-    answered_at_ = answer.server_time;
+    ahead_ = answer.ahead;
     if (answer.ignored) {
         failed(Executed::statement);
         return;
@@ -251,8 +252,8 @@ bool Holding::on_answer(redis::ReplyPart part) noexcept
         outbox().settled(*this);
         return true;
     }
-    routing.exchange.note(reply.server_time);
-    answered({ reply.ignored, 0, reply.place, reply.server_time });
+    routing.exchange.read(reply.server_time, true);
+    answered({ reply.ignored, 0, reply.place, reply.server_time - routing.exchange.answered });
     message_ended(false);
     return true;
 }

@@ -44,7 +44,7 @@ public:
         bool ignored = false;    // it was late, or not the latest: it took nothing
         std::int64_t units = 0;  // that it took
         std::int64_t place = -1;
-        microseconds server_time{ 0 };
+        microseconds ahead{ 0 };  // the server's clock, of the monotonic one
     };
 
     /// The parts of a failed message that Redis may have executed. A check asks for units.
@@ -152,7 +152,7 @@ private:
     std::optional<std::int64_t> known_ = 0;
     bool may_count_ = false;  // whether Redis may count units, by what this worker has sent
     std::int64_t place_ = -1;
-    microseconds answered_at_{ 0 };   // the latest answer, by the clock of its server
+    microseconds ahead_{ 0 };         // Answer::ahead of the latest one
     milliseconds counts_since_{ 0 };  // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };           // in a list of Holdings
     unsigned calls_ = 0;              // that refer to it

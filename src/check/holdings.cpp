@@ -39,7 +39,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->shard_ = shard;
         found->known_ = 0;
         found->place_ = -1;
-        found->answered_at_ = {};
+        found->ahead_ = {};
         // Above those of an earlier holding of the key, also if the clock was set back since.
         found->number_ = highest_number_;
         found->may_count_ = false;

@@ -174,14 +174,16 @@ try {
     return ErrorClass::refused;
 }
 
-/// The node that replied is up: another one is away, whose slots have no server yet.
+/// The node that replied is up: another one is away, whose slots have no server yet; or the node is
+/// cut off from the others, and another one has its slots.
 ErrorClass ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
 {
     search_.want();
     if (errors_.first_error(loop_.now())) {
         error_reply(server, error);
     }
-    return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
+    const bool sent = call != nullptr && (send_elsewhere(*call) || wait(*call));
+    return sent ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
 ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
@@ -205,8 +207,8 @@ ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
     return wait(call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
-/// MOVED: the slot has another owner. If the old one is away, its replica has taken over all its
-/// slots.
+/// MOVED: the slot has another owner. If the old one is away or cut off, its replica has taken over
+/// all its slots.
 void ClusterClient::moved(std::uint16_t slot, Server& owner)
 {
     Server* const old = slots_[slot];
@@ -214,7 +216,10 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
         slots_[slot] = &owner;
         return;
     }
-    const bool all = old->away();
+    const auto tried = takeovers_.find(old);
+    const bool cut_off =
+        tried != takeovers_.end() && loop_.now() - tried->second.sent_elsewhere_at < retry_pause;
+    const bool all = old->away() || cut_off;
     if (all || std::find(slots_.begin(), slots_.end(), &owner) == slots_.end()) {
         taken_over(*old);
     }
@@ -238,8 +243,8 @@ void ClusterClient::taken_over(Server& old) noexcept
     counts_may_be_lost(number_of(old));
 }
 
-/// Sends a call whose owner is away to another node, whose MOVED names the new owner. False: no
-/// node is ready, or one was tried less than retry_pause ago.
+/// Sends a call whose owner is away or cut off to another node, whose MOVED names the new owner.
+/// False: no node is ready, or one was tried less than retry_pause ago.
 bool ClusterClient::send_elsewhere(Call& call)
 {
     const Server* owner = slots_[*call.routing.shard];
@@ -247,6 +252,7 @@ bool ClusterClient::send_elsewhere(Call& call)
     if (loop_.now() - takeover.sent_elsewhere_at < retry_pause) {
         return false;
     }
+    call.routing.asking = false;
     for (const auto& [name, node] : nodes_) {
         if (node.get() != owner && node->ready() && !node->refuses() && node->send(call)) {
             takeover.sent_elsewhere_at = loop_.now();
@@ -358,7 +364,7 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
     outbox().servers_changed();
 }
 
-/// Retires the nodes without slots, except those to which slots were being moved a minute ago.
+/// Retires the nodes without slots, except those that ASK named within the last minute.
 void ClusterClient::retire_unused(const std::set<const Server*>& owners)
 {
     std::erase_if(asked_, [&](const auto& each) {

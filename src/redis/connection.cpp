@@ -31,7 +31,7 @@ Connection::Connection(
       command_(scripts),
       batcher_(scripts, records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
-      silent_(loop, records, clock)
+      silent_(loop, records)
 {
     connect_timer_->cancelable(true);
 }

@@ -45,8 +45,8 @@ struct ErrorRule {
 };
 
 /// The errors that mean something for a call: of Redis 6.2 to 8 and Valkey. The first row counts
-/// that fits. Redis refuses writes only before a script's first one, and keys before it executes
-/// anything.
+/// that fits. Redis refuses writes only before a script's first one (with
+/// cluster-allow-reads-when-down by ERR), and keys before it executes anything.
 inline constexpr std::array error_rules = {
     ErrorRule{ .word = "READONLY", .leaves = true, .reads = true, .sentinel = Next::wait },
     ErrorRule{ .word = "MASTERDOWN", .leaves = true, .sentinel = Next::wait },
@@ -61,6 +61,7 @@ inline constexpr std::array error_rules = {
     ErrorRule{ .word = "MOVED", .cluster = Next::follow },
     ErrorRule{ .word = "ASK", .cluster = Next::follow },
     ErrorRule{ .word = "CLUSTERDOWN", .cluster = Next::wait },
+    ErrorRule{ .word = "ERR", .text = "while the cluster is down", .cluster = Next::wait },
     ErrorRule{ .word = "TRYAGAIN", .by_keys = true, .cluster = Next::one_by_one },
     ErrorRule{ .word = "CROSSSLOT", .by_keys = true },
     ErrorRule{ .word = "NOPERM", .text = "in script", .executed = true },

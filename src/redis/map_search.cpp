@@ -117,7 +117,7 @@ void MapSearch::find_candidates()
     std::vector<Server*> nodes = owner_.known_nodes();
     if (!nodes.empty()) {
         // Start with another node each time, because some may have an old map.
-        const auto turn = static_cast<std::size_t>(began_.count()) % nodes.size();
+        const std::size_t turn = turn_++ % nodes.size();
         std::rotate(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(turn), nodes.end());
     }
     const auto others = std::stable_partition(

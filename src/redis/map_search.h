@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/random.h"
 #include "redis/client.h"
 #include "redis/cluster_slots.h"
 #include "redis/retired_servers.h"
@@ -71,6 +72,7 @@ private:
     std::unique_ptr<Timer> timer_;  // until the next search may begin
     std::vector<Candidate> candidates_;
     std::vector<std::unique_ptr<Query>> queries_;  // of this search
+    std::size_t turn_ = random_number();
     milliseconds began_{ 0 };
     bool closed_ = false;
     std::string reason_;  // why a candidate returned no map

@@ -48,15 +48,17 @@ private:
 
 /// A command that was answered, by the steady clock, and the clock of the server that answered.
 struct Exchange {
-    ServerClock* clock = nullptr;
+    ServerClock* clock = nullptr;  // null: the reply was late, and is no reading of its clock
     microseconds sent{ 0 };
     microseconds answered{ 0 };
 
-    /// The clock showed this when the command was executed. 0: the reply does not tell.
-    void note(microseconds since_epoch) const noexcept
+    /// The clock showed this when the command was executed. 0: the reply does not tell. `sets`: the
+    /// clock is set; otherwise a step is noticed, also one of many small ones.
+    void read(microseconds since_epoch, bool sets) const noexcept
     {
-        if (since_epoch.count() > 0) {
-            clock->set({ sent, since_epoch, answered });
+        if (clock != nullptr && since_epoch.count() > 0) {
+            const ClockReading reading{ sent, since_epoch, answered };
+            sets ? clock->set(reading) : clock->note(reading);
         }
     }
 };

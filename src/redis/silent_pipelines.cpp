@@ -36,7 +36,7 @@ void SilentPipelines::replied(Pipeline& pipeline, const redisReply& reply) noexc
         release_all(
             command.calls, records_, [fate](Call& call, bool) noexcept { call.ended(fate); });
     } else {
-        const Exchange exchange{ &clock_, command.sent, ServerClock::steady_now() };
+        const Exchange exchange{ nullptr, command.sent, ServerClock::steady_now() };
         deliver_all(
             command.calls, records_, reply, exchange, [](Call& call) { call.ended(Fate::failed); });
     }

@@ -14,8 +14,7 @@ namespace ratelimit::redis {
 /// connection. Calls keep their deadlines, and get late replies if they want them.
 class SilentPipelines {
 public:
-    SilentPipelines(EventLoop& loop, RecordPool& records, ServerClock& clock) noexcept
-        : loop_(loop), records_(records), clock_(clock)
+    explicit SilentPipelines(EventLoop& loop, RecordPool& records) : loop_(loop), records_(records)
     {
     }
 
@@ -45,7 +44,6 @@ private:
 
     EventLoop& loop_;
     RecordPool& records_;
-    ServerClock& clock_;
     std::vector<Silent> all_;  // in the order in which they fell silent
 };
 

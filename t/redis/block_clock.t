@@ -30,15 +30,19 @@ sub begins_block {
     return eval { wait_until('a block', sub { (refused_for("/0?k=$key") // 0) > 86_400 }); 1 };
 }
 
-for my $forward (0, 2 * 3600) {
-    my $name = $forward ? 'the clock goes forward and back' : 'the clock goes back';
-    $node = nginx(
+sub new_node {
+    return nginx(
         http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 60s; connect_timeout 60s; }"
             . join('', map { "ratelimit_zone \$arg_k zone=z$_ rate=10r/h block=5d algorithm=$algorithms[$_];" } 0 .. $#algorithms),
         server => join('', map {
             "location = /$_ { ratelimit zone=z$_@{[ $algorithms[$_] =~ /leaky/ ? ' nodelay' : '' ]}; try_files /index.html =404; }"
         } 0 .. $#algorithms),
     );
+}
+
+for my $forward (0, 2 * 3600) {
+    my $name = $forward ? 'the clock goes forward and back' : 'the clock goes back';
+    $node = new_node();
     ok begins_block("flood$forward"), "$name: before that, a refusal begins a block";
     if (!$forward) {
         $node->get('/0?k=late') for 1 .. 10;
@@ -70,5 +74,15 @@ for my $forward (0, 2 * 3600) {
         is_deeply [grep { $_ > 86_400 } @refused], [], 'but the key is not blocked';
     }
 }
+
+$node = new_node();
+ok begins_block('before'), 'before small steps, a refusal begins a block';
+for (1 .. 2) {
+    $clock->step(-2.9);    # less than clocks drift apart
+    is $node->status('/0?k=steps'), 200;
+}
+my @refused = grep { defined } map { refused_for('/0?k=steps') } 1 .. 12;
+cmp_ok scalar(@refused), '>', 0, 'ten more are too many';
+is_deeply [grep { $_ > 86_400 } @refused], [], 'but small steps add up to one by which no block begins';
 
 finish();

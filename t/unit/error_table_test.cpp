@@ -52,6 +52,12 @@ const Case cases[] = {
     { "ASK 3999 127.0.0.1:6381", Fate::refused, false, false, fails, Next::follow, fails },
     { "CLUSTERDOWN The cluster is down", Fate::refused, false, false, fails, Next::wait, fails },
     { "CLUSTERDOWN Hash slot not served", Fate::refused, false, false, fails, Next::wait, fails },
+    { "ERR Script attempted to execute a write command while the cluster is down and readonly "
+      "script: 1f, on @user_script:1.",
+      Fate::refused, false, false, fails, Next::wait, fails },
+    { "ERR Error running script (call to f_1f): @user_script:1: Lua script attempted to execute a "
+      "write command while the cluster is down and readonly",
+      Fate::refused, false, false, fails, Next::wait, fails },
     { "TRYAGAIN Multiple keys request during rehashing of slot", Fate::refused, false, true, fails,
       Next::one_by_one, fails },
     { "CROSSSLOT Keys in request don't hash to the same slot", Fate::refused, false, true, fails,

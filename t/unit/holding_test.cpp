@@ -139,6 +139,12 @@ TEST_F(HoldingTest, the_server_to_which_a_slot_is_moved_tells_the_time_for_its_k
             answer_as_target();
         }
         EXPECT_TRUE(of.client.messages.empty());
+        virtual_now += 2s;
+        Held& later = request_of(of, { "{a}" });
+        answer_as_target();
+        EXPECT_EQ(later.units(), 1) << "the target's clock is known since its last answer";
+        end(later);
+        answer_as_target();
     }
 }
 

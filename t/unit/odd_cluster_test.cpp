@@ -315,6 +315,21 @@ TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
     }
 }
 
+TEST_F(OddCluster, a_master_that_is_cut_off_from_the_others_is_left_before_the_map_is_read_again)
+{
+    int own = 0;
+    MockServer heir([] { return text("x"); });
+    MockServer cut_off([] { return "-CLUSTERDOWN The cluster is down\r\n"; });
+    MockServer seed(
+        [&] { return redirection("MOVED", heir.port()); },
+        [&] { return map_to(own, cut_off.port()); });
+    own = seed.port();
+    start_cluster(seed);
+    ASSERT_TRUE(loop_.run_until([&] { return cut_off.connections() == 1; }));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_LE(cut_off.calls(), 1);
+}
+
 TEST_F(OddCluster, a_slot_that_the_map_leaves_out_in_a_takeover_is_found_by_its_last_owner)
 {
     int own = 0;
