@@ -149,7 +149,7 @@ private:
         unsigned request_count() const noexcept override { return 0; }
         bool on_reply(const redisReply& reply) noexcept override
         {
-            return routing.exchange.clock->set(reply, routing.exchange.sent);
+            return routing.exchange.read(reply);
         }
         void ended(Fate) noexcept override {}
     };

@@ -61,6 +61,11 @@ struct Exchange {
             sets ? clock->set(reading) : clock->note(reading);
         }
     }
+    /// The reply is to TIME. False: it is not a time.
+    bool read(const redisReply& reply) const noexcept
+    {
+        return clock == nullptr || clock->set(reply, sent);
+    }
 };
 
 }  // namespace ratelimit::redis

@@ -189,5 +189,17 @@ TEST_F(ServerClockTest, a_new_connection_shows_that_the_clock_was_set_back)
     EXPECT_TRUE(clock_.set_back_within(24h, now()));
 }
 
+TEST_F(ServerClockTest, a_late_reply_is_no_reading_also_that_to_a_probe)
+{
+    const Exchange late{ nullptr, now() - 1s, now() };
+    late.read(noon_, true);
+    EXPECT_TRUE(late.read(redisReply{})) << "it is not looked at";
+    const Exchange in_time{ &clock_, now() - 1s, now() };
+    EXPECT_FALSE(in_time.read(redisReply{})) << "it is no time";
+    EXPECT_FALSE(clock_.at(now()));
+    in_time.read(noon_, true);
+    EXPECT_GE(clock_.at(now()), noon_);
+}
+
 }  // namespace
 }  // namespace ratelimit::redis
