@@ -72,7 +72,7 @@ for my $run (map { my $turn = $_; map { [$_, $seed + $turn] } @topologies } 0 ..
     my ($topology, $own_seed) = @{$run};
     my ($summary, @sentences) = run_or_say(topology => $topology, seed => $own_seed,
         seconds => 60 * $each, only => \@only, keep => $options{keep},
-        say => sub { print "  $_[0]\n" if $options{verbose} });
+        say => sub { print "  $topology: $_[0]\n" if $options{verbose} });
     push @summaries, $summary;
     add_to_file($options{file}, $summary) if $options{file};
     printf "%s: %d requests in %.0f s, %d violations\n",
