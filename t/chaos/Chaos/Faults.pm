@@ -12,7 +12,7 @@ use Time::HiRes qw(sleep time);
 use Exporter 'import';
 our @EXPORT_OK = qw(faults faults_for);
 
-my $timed  = 0.15;    # DESIGN.md 8: how long requests may fail after a fault's end,
+my $timed  = 0.15;    # how long requests may fail after a fault's end,
 my $killed = 0.6;     # after one that killed a server or its connections,
 my $forgot = 1.4;     # after one that left silent connections, each replaced after timeout + open
 
