@@ -57,7 +57,6 @@ double share_of(const char* option, const std::string& text, const char* expecte
 /// "2s", "500ms", "1m", "0": microseconds.
 std::int64_t reorder_of(const std::string& text)
 {
-    constexpr std::int64_t second = 1'000'000;
     const auto milliseconds = text.ends_with("ms")
         ? parse_number(std::string_view(text).substr(0, text.size() - 2), 0, 86'400'000)
         : std::nullopt;
@@ -71,7 +70,7 @@ std::int64_t reorder_of(const std::string& text)
     if (!time || *time > std::chrono::hours{ 24 }) {
         bad_option("--reorder", text, "a time of at most a day, such as 2s, 500ms or 1m");
     }
-    return time->count() / second * second;
+    return time->count();
 }
 
 void describe(CLI::App& app, Command& command)

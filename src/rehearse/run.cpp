@@ -102,15 +102,14 @@ std::vector<std::unique_ptr<HttpConf>> read_confs(const Settings& settings, Run&
 void add_configurations(
     Run& run, const Settings& settings, std::vector<std::unique_ptr<HttpConf>> confs, bool sorted)
 {
-    const auto wanted = std::make_shared<std::vector<std::size_t>>();
     for (auto& conf : confs) {
         const bool is_subject = &conf == &confs.back();
         Rehearsal::Options options;
         options.busiest = settings.busiest;
         options.timeline = settings.timeline && is_subject;
         options.trace = (settings.share || settings.curves) && is_subject;
-        run.rehearsed.push_back(std::make_unique<Rehearsed>(
-            std::move(conf), *run.format, wanted, settings.server, options));
+        run.rehearsed.push_back(
+            std::make_unique<Rehearsed>(std::move(conf), *run.format, settings.server, options));
         const auto& warnings = run.rehearsed.back()->site().warnings();
         run.warnings.insert(run.warnings.end(), warnings.begin(), warnings.end());
     }
@@ -118,7 +117,7 @@ void add_configurations(
         run.subject().list_decisions(settings.decisions);
     }
     run.order = order_of(run, settings, sorted);
-    run.format->want(*wanted, run.order.arrival);
+    run.format->begin(run.order.arrival);
 }
 
 /// Counts the client of a request that met a limit. `results`: by configuration.

@@ -20,9 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const Site site(*conf, variables, "");
         const Evidence evidence(variables);
         LimitReqs limit_reqs(conf->limit_req_zones, conf->limit_reqs.size(), {}, evidence);
-        format->want(variables.wanted(), false);
+        format->begin(false);
         Values values(format->escape());
-        Rehearsal rehearsal(conf->zones, conf->limits, {});
+        Rehearsal rehearsal(conf->zones, conf->limits, {}, evidence);
         Record record;
         for (const char* path : { "/", "/api/x?a=1", "/login", "/%2e%2E/x" }) {
             const std::string line = "10.1.2.3 - - [22/Nov/2026:14:06:05 +0000] \"GET "

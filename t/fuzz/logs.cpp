@@ -37,8 +37,8 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
     const Site site(conf, variables, "");
     const Evidence evidence(variables);
     LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_reqs.size(), {}, evidence);
-    format.want(variables.wanted(), site.has_concurrency());
-    Rehearsal rehearsal(conf.zones, conf.limits, {});
+    format.begin(site.has_concurrency());
+    Rehearsal rehearsal(conf.zones, conf.limits, {}, evidence);
     Values values(format.escape());
     Record record;
     std::int64_t now = 0;

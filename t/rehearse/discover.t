@@ -84,7 +84,7 @@ subtest '--html is one page that loads nothing, and its figures are right' => su
     is $v->{points} && @{ $v->{points} }, 0, 'a variable rate has no slider';
     for my $limit ($z, $g) {
         my %point = map { $_->[0] => $_ } @{ $limit->{points} };
-        is_deeply [@{ $point{ $limit->{quota} } }[1, 3]], [@{$limit}{qw(refused keysRefused)}], "$limit->{zone}: the configured quota is one of them";
+        is_deeply [@{ $point{ $limit->{quota} } }[1, 3]], [@{$limit}{qw(refused keys_refused)}], "$limit->{zone}: the configured quota is one of them";
         is $limit->{points}[-1][3], 0, 'the last one refuses no key';
         for my $quota (map { $limit->{points}[$_][0] } 0, @{ $limit->{points} } / 2, -2) {
             my $other = report(conf => $conf =~ s/zone=$limit->{zone} rate=\dr/zone=$limit->{zone} rate=${quota}r/r, logs => [$log]);

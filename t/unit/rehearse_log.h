@@ -31,9 +31,9 @@ public:
           evidence_(variables_),
           limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), {}, evidence_),
           values_(rehearse::Escape::standard),
-          rehearsal(conf_->zones, conf_->limits, {})
+          rehearsal(conf_->zones, conf_->limits, {}, evidence_)
     {
-        format_->want(variables_.wanted(), site_.has_concurrency());
+        format_->begin(site_.has_concurrency());
     }
 
     /// Whether the line is of this format and its request passes.

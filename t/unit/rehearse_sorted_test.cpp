@@ -47,7 +47,9 @@ protected:
             return left.time < right.time;
         });
         const auto format = text_format("$msec $number $text|", Escape::standard, "the test's");
-        format->want({ 1, 2 }, false);
+        format->want(1);
+        format->want(2);
+        format->begin(false);
         LineCounts counts;
         std::vector<std::unique_ptr<LogStream>> streams;
         streams.push_back(std::make_unique<LogStream>(path_, counts));

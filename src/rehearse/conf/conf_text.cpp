@@ -14,9 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t max_depth = 100;         // of blocks and includes together
-constexpr std::size_t max_files = 10'000;      // included ones
-constexpr std::size_t max_file = 64ULL << 20;  // bytes
+constexpr std::size_t max_depth = 100;     // of blocks and includes together
+constexpr std::size_t max_files = 10'000;  // included ones
 
 bool is_space(char letter) noexcept
 {
@@ -204,8 +203,8 @@ private:
 class ConfReader {
 public:
     /// `folder`: that of the main file; empty: includes are errors.
-    ConfReader(std::optional<fs::path> folder, std::vector<MissingInclude>& missing)
-        : folder_(std::move(folder)), missing_(missing)
+    ConfReader(std::optional<fs::path> folder, std::vector<std::string>& warnings)
+        : folder_(std::move(folder)), warnings_(warnings)
     {
     }
 
@@ -220,9 +219,6 @@ public:
             throw InputError("cannot read " + path.string());
         }
         std::string text(std::istreambuf_iterator<char>(file), {});
-        if (text.size() > max_file) {
-            throw InputError(path.string() + " is larger than 64 MB");
-        }
         read_text(text, path.string(), out, depth);
     }
 
@@ -284,7 +280,9 @@ private:
         if (path.string().find_first_of("*?[") == std::string::npos) {
             std::error_code error;
             if (!fs::is_regular_file(path, error) || !std::ifstream(path)) {
-                missing_.push_back({ path.string(), place });
+                warnings_.push_back(
+                    "\"include\" in " + place.text() + " is passed over, because \"" + path.string()
+                    + "\" cannot be read");
                 return;
             }
             return read_file(path, out, depth + 1);
@@ -301,18 +299,18 @@ private:
     }
 
     std::optional<fs::path> folder_;
-    std::vector<MissingInclude>& missing_;
+    std::vector<std::string>& warnings_;
     std::size_t files_ = 0;
 };
 
 }  // namespace
 
-std::vector<Directive> read_conf(const std::string& path, std::vector<MissingInclude>& missing)
+std::vector<Directive> read_conf(const std::string& path, std::vector<std::string>& warnings)
 {
     std::vector<Directive> all;
     std::error_code error;
     const auto whole = fs::absolute(path, error);
-    ConfReader reader(whole.parent_path(), missing);
+    ConfReader reader(whole.parent_path(), warnings);
     reader.read_file(path, all, 0);
     return all;
 }
@@ -320,8 +318,8 @@ std::vector<Directive> read_conf(const std::string& path, std::vector<MissingInc
 std::vector<Directive> parse_conf(std::string_view text, const std::string& name)
 {
     std::vector<Directive> all;
-    std::vector<MissingInclude> missing;
-    ConfReader(std::nullopt, missing).read_text(text, name, all, 0);
+    std::vector<std::string> warnings;  // none, as includes are errors
+    ConfReader(std::nullopt, warnings).read_text(text, name, all, 0);
     return all;
 }
 

@@ -37,16 +37,10 @@ struct Directive {
     }
 };
 
-/// An include that cannot be read.
-struct MissingInclude {
-    std::string path;
-    Place place;
-};
-
 /// Reads a configuration as nginx does, with its includes: a relative path is relative to the
-/// folder of `path`, and may have wildcards. Includes that are missing are passed over. Throws
-/// InputError.
-std::vector<Directive> read_conf(const std::string& path, std::vector<MissingInclude>& missing);
+/// folder of `path`, and may have wildcards. Includes that are missing are passed over, and named
+/// in `warnings`. Throws InputError.
+std::vector<Directive> read_conf(const std::string& path, std::vector<std::string>& warnings);
 
 /// Reads a configuration from memory; an include is an error. `name` is for messages.
 std::vector<Directive> parse_conf(std::string_view text, const std::string& name);

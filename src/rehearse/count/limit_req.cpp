@@ -37,46 +37,26 @@ std::int64_t LimitReqBuckets::drained(const Bucket& bucket, std::int64_t now) co
 /// The first request of a key is in no excess.
 std::int64_t LimitReqBuckets::with_one_more(const Bucket& bucket, std::int64_t now) const noexcept
 {
-    const bool is_new = bucket.last == 0 || (removes_ == Removes::least && is_idle(bucket, now, 0));
-    return is_new ? 0 : std::max<std::int64_t>(drained(bucket, now) + one_request, 0);
-}
-
-bool LimitReqBuckets::is_idle(
-    const Bucket& bucket, std::int64_t now, std::int64_t most) const noexcept
-{
-    constexpr std::int64_t idle = 60'000;  // ms
-    return now - bucket.last >= idle && drained(bucket, now) <= most;
-}
-
-/// At most two, as nginx does for each key that is new.
-void LimitReqBuckets::remove_idle(std::int64_t now)
-{
-    const std::int64_t most = removes_ == Removes::most ? -one_request : 0;
-    for (int i = 0; i < 2 && !buckets_.empty() && is_idle(buckets_.back(), now, most); ++i) {
-        places_.erase(buckets_.back().key);
-        buckets_.pop_back();
-    }
+    return bucket.last == 0 ? 0 : std::max<std::int64_t>(drained(bucket, now) + one_request, 0);
 }
 
 std::int64_t LimitReqBuckets::look_up(std::string_view key, std::int64_t now)
 {
-    const auto known = places_.find(key);
-    if (known != places_.end()) {
-        buckets_.splice(buckets_.begin(), buckets_, known->second);
-        return with_one_more(buckets_.front(), now);
+    constexpr std::size_t fewest = 1024;
+    if (buckets_.size() >= most_) {
+        std::erase_if(
+            buckets_, [&](const auto& one) { return drained(one.second, now) <= -one_request; });
+        most_ = std::max(fewest, 2 * buckets_.size());
     }
-    remove_idle(now);
-    buckets_.push_front({ std::string(key), 0, 0 });
-    places_.emplace(buckets_.front().key, buckets_.begin());
-    return 0;
+    last_ = &buckets_[std::string(key)];
+    return with_one_more(*last_, now);
 }
 
 void LimitReqBuckets::take(std::int64_t now, std::int64_t burst)
 {
-    Bucket& bucket = buckets_.front();
-    const std::int64_t most = std::max(drained(bucket, now), burst);
-    bucket.excess = std::min(with_one_more(bucket, now), most);
-    bucket.last = now;
+    const std::int64_t most = std::max(drained(*last_, now), burst);
+    last_->excess = std::min(with_one_more(*last_, now), most);
+    last_->last = now;
 }
 
 std::int64_t LimitReqBuckets::delay(std::int64_t excess, std::int64_t undelayed) const noexcept
@@ -91,8 +71,8 @@ LimitReqs::LimitReqs(
 {
     for (const LimitReqZone& zone : zones) {
         zones_.emplace_back(zone.rate);
-        least_.emplace_back(zone.rate, LimitReqBuckets::Removes::least);
-        most_.emplace_back(zone.rate, LimitReqBuckets::Removes::most);
+        least_.emplace_back(zone.rate);
+        most_.emplace_back(zone.rate);
     }
     for (std::size_t i = 0; i < limits; ++i) {
         results_.emplace_back(options.busiest).counts.minutes = Minutes(options.timeline);

@@ -4,7 +4,6 @@
 #include "rehearse/count/rehearsal.h"
 
 #include <cstdint>
-#include <list>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,23 +24,15 @@ struct LimitReqPlan {
 };
 
 /// The keys of a `limit_req_zone`: leaky buckets in milliseconds and thousandths of a request, by
-/// ngx_http_limit_req_lookup, _account and _expire of nginx 1.22's ngx_http_limit_req_module.c. The
-/// zone's memory never ends here.
-///
-/// A key that was removed is in less excess than one that was not. When nginx removes it depends on
-/// all keys; the buckets of `least` and `most` count it as removed as early, or as late, as it
-/// can matter.
+/// ngx_http_limit_req_lookup and _account of nginx 1.22's ngx_http_limit_req_module.c. A key is
+/// forgotten once it is like a new one. nginx may forget it up to a request earlier, if it was idle
+/// for a minute; the zone's memory never ends here.
 class LimitReqBuckets {
 public:
-    enum class Removes : std::uint8_t { as_nginx, least, most };
+    explicit LimitReqBuckets(std::int64_t rate) : rate_(rate) {}
 
-    explicit LimitReqBuckets(std::int64_t rate, Removes removes = Removes::as_nginx)
-        : rate_(rate), removes_(removes)
-    {
-    }
-
-    /// Finds or adds a key, which is then the last one to be removed. Returns how many thousandths
-    /// it has beyond its rate with one more request. `now` in milliseconds.
+    /// Finds or adds a key. Returns how many thousandths it has beyond its rate with one more
+    /// request. `now` in milliseconds.
     std::int64_t look_up(std::string_view key, std::int64_t now);
     /// Counts a request of the key that was looked up last; `burst`: up to this excess, unless it
     /// is greater already.
@@ -51,20 +42,17 @@ public:
 
 private:
     struct Bucket {
-        std::string key;
         std::int64_t excess = 0;
         std::int64_t last = 0;  // ms
     };
 
     std::int64_t drained(const Bucket& bucket, std::int64_t now) const noexcept;
     std::int64_t with_one_more(const Bucket& bucket, std::int64_t now) const noexcept;
-    bool is_idle(const Bucket& bucket, std::int64_t now, std::int64_t most) const noexcept;
-    void remove_idle(std::int64_t now);
 
     std::int64_t rate_;
-    Removes removes_;
-    std::list<Bucket> buckets_;  // the one that was looked up last is first
-    std::unordered_map<std::string_view, std::list<Bucket>::iterator> places_;
+    std::unordered_map<std::string, Bucket> buckets_;
+    std::size_t most_ = 0;    // so many are there before those like new ones are forgotten
+    Bucket* last_ = nullptr;  // looked up
 };
 
 /// What a `limit_req` did.

@@ -14,7 +14,7 @@ namespace ratelimit::rehearse {
 /// What the log says of a request besides what limits need.
 class Evidence {
 public:
-    /// Call before LogFormat::want.
+    /// Call before LogFormat::begin.
     explicit Evidence(Variables& variables);
 
     /// What the log does not have is empty.

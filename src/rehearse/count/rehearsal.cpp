@@ -21,7 +21,7 @@ bool is_delayed(const Decider::Decided& limit, const LimitConf& conf)
 
 Rehearsal::Rehearsal(
     const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
-    const Options& options, const Evidence* evidence)
+    const Options& options, const Evidence& evidence)
     : evidence_(evidence), decider_(zones, limits, options.busiest), results_(limits.size())
 {
     for (LimitResult& result : results_) {
@@ -124,8 +124,7 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
         note(*planned_[i], decider_.decided()[i], values, now);
     }
     if (trace_) {
-        const bool succeeded = evidence_ != nullptr && evidence_->succeeded(values);
-        trace_->add({ now, end, plan.fails_closed, succeeded, asked_ });
+        trace_->add({ now, end, plan.fails_closed, evidence_.succeeded(values), asked_ });
     }
     return passes;
 }
@@ -144,9 +143,9 @@ void Rehearsal::note(
     if (!planned.rate && (result.least_left < 0 || limit.verdict.remaining < result.least_left)) {
         result.least_left = limit.verdict.remaining;
     }
-    if (limit.refused && evidence_ != nullptr) {
-        result.succeeded += evidence_->succeeded(values) ? 1 : 0;
-        result.refused_keys.add(limit.key->text, now, values, *evidence_);
+    if (limit.refused) {
+        result.succeeded += evidence_.succeeded(values) ? 1 : 0;
+        result.refused_keys.add(limit.key->text, now, values, evidence_);
     }
 }
 

@@ -33,10 +33,9 @@ public:
         bool trace = false;        // the requests are kept, for other quotas
     };
 
-    /// `evidence`: of refused requests; null: none is kept.
     Rehearsal(
         const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
-        const Options& options, const Evidence* evidence = nullptr);
+        const Options& options, const Evidence& evidence);
 
     /// Returns whether the request passes. `now`: microseconds since the epoch, not before that of
     /// the last call.
@@ -66,7 +65,7 @@ private:
         const PlannedLimit& planned, const Decider::Decided& limit, Values& values,
         std::int64_t now);
 
-    const Evidence* evidence_;
+    const Evidence& evidence_;
     Decider decider_;
     std::vector<LimitResult> results_;
     std::vector<AskedLimit> asked_;             // by the last request

@@ -110,21 +110,15 @@ std::optional<ZoneReplay::Point> ZoneReplay::suggest(
     return best;
 }
 
-std::vector<ZoneReplay::Point> ZoneReplay::curve()
+std::map<std::int64_t, std::vector<Refusals>> ZoneReplay::curve()
 {
     constexpr std::size_t most_points = 60;
     const Policy& policy = zones_[zone_].policy;
     const std::int64_t largest = traits_of(policy.algorithm).most_quota;
-    std::vector<Point> out;
+    std::map<std::int64_t, std::vector<Refusals>> out;
     const auto add = [&](std::int64_t quota) {
-        const auto at = std::lower_bound(
-            out.begin(), out.end(), quota,
-            [](const Point& one, std::int64_t other) { return one.quota < other; });
-        if (at != out.end() && at->quota == quota) {
-            return;
-        }
-        if (auto refused = with_quota(quota)) {
-            out.insert(at, { quota, std::move(*refused) });
+        if (auto refused = out.contains(quota) ? std::nullopt : with_quota(quota)) {
+            out.emplace(quota, std::move(*refused));
         }
     };
     // Steps of about a fifth, as long as something is refused.
@@ -132,7 +126,7 @@ std::vector<ZoneReplay::Point> ZoneReplay::curve()
          quota = std::max(quota + 1, quota + quota / 5)) {
         add(std::min(quota, largest));
         const bool refuses = out.empty()
-            || std::any_of(out.back().refusals.begin(), out.back().refusals.end(),
+            || std::any_of(out.rbegin()->second.begin(), out.rbegin()->second.end(),
                            [](const Refusals& one) { return one.keys > 0; });
         if (!refuses || quota >= largest) {
             break;

@@ -3,6 +3,7 @@
 #include "rehearse/count/trace.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -46,9 +47,9 @@ public:
     /// well. Empty: every quota refuses more, because the burst is too small.
     std::optional<Point> suggest(double share, const std::vector<std::uint64_t>& keys);
 
-    /// From the smallest quota on: about forty of them, up to the first that refuses no key, and
-    /// the configured one.
-    std::vector<Point> curve();
+    /// By quota, from the smallest on: about forty of them, up to the first that refuses no key,
+    /// and the configured one.
+    std::map<std::int64_t, std::vector<Refusals>> curve();
 
 private:
     std::optional<std::vector<Refusals>> with_quota(

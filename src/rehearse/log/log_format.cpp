@@ -155,9 +155,8 @@ std::optional<std::size_t> LogFormat::index_of(std::string_view name) const noex
     return found == names_.end() ? std::nullopt : std::optional(found - names_.begin());
 }
 
-void LogFormat::want(const std::vector<std::size_t>& wanted, bool arrival)
+void LogFormat::begin(bool arrival)
 {
-    wanted_ = wanted;
     values_.resize(names_.size());
     address_index_ = index_of("remote_addr");
     status_index_ = index_of("status");

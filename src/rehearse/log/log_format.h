@@ -29,7 +29,7 @@ std::string take_variable(std::string_view& text);
 /// How long a request took: from its first byte to the log line.
 inline constexpr std::string_view duration_variable = "request_time";
 
-/// Reads lines of a log. `want` comes before the first `read`.
+/// Reads lines of a log. `begin` comes before the first `read`.
 class LogFormat {
 public:
     virtual ~LogFormat() = default;
@@ -42,9 +42,15 @@ public:
     const std::string& title() const noexcept { return title_; }
     Escape escape() const noexcept { return escape_; }
 
-    /// Which of names() a record shall have, in this order. `arrival`: the time of a record is that
-    /// of the log less $request_time. Throws InputError if the log has no time.
-    void want(const std::vector<std::size_t>& wanted, bool arrival);
+    /// Records shall have one of names(). Returns its index in them.
+    std::size_t want(std::size_t name)
+    {
+        wanted_.push_back(name);
+        return wanted_.size() - 1;
+    }
+    /// Call after the last `want`. `arrival`: the time of a record is that of the log less
+    /// $request_time. Throws InputError if the log has no time.
+    void begin(bool arrival);
 
     /// Reads a line without its line feed. False: the line is broken.
     bool read(std::string_view line, Record& out);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,30 @@ public:
         return std::string_view(text_).substr(start, ends_[index] - start);
     }
     std::size_t count() const noexcept { return ends_.size(); }
-    /// All values, one after another.
-    std::string_view text() const noexcept { return text_; }
+
+    /// Stores it in a file of this process. Errors are the file's.
+    void write(std::FILE* file) const
+    {
+        const Head head{ time, end, ends_.size(), text_.size() };
+        std::fwrite(&head, sizeof(head), 1, file);
+        std::fwrite(ends_.data(), sizeof(std::size_t), ends_.size(), file);
+        std::fwrite(text_.data(), 1, text_.size(), file);
+    }
+    /// Reads what `write` stored. False: the file has ended, or cannot be read.
+    bool read(std::FILE* file)
+    {
+        Head head{};
+        if (std::fread(&head, sizeof(head), 1, file) != 1) {
+            return false;
+        }
+        time = head.time;
+        end = head.end;
+        ends_.resize(head.values);
+        text_.resize(head.bytes);
+        return std::fread(ends_.data(), sizeof(std::size_t), head.values, file) == head.values
+            && std::fread(text_.data(), 1, head.bytes, file) == head.bytes;
+    }
+
     /// In bytes.
     std::size_t size() const noexcept { return text_.size(); }
 
@@ -45,6 +68,13 @@ public:
     }
 
 private:
+    struct Head {
+        std::int64_t time;
+        std::int64_t end;
+        std::size_t values;
+        std::size_t bytes;
+    };
+
     std::string text_;
     std::vector<std::size_t> ends_;  // of each value in the text
 };

@@ -85,9 +85,10 @@ void add_quotas(
         if (share) {
             add_suggestion(replay, conf.zones[zone].policy.rate, *share, limits);
         }
-        for (const auto& point : curves ? replay.curve() : std::vector<ZoneReplay::Point>()) {
-            for (std::size_t i = 0; i < replay.limits().size(); ++i) {
-                limits[replay.limits()[i]].curve.push_back({ point.quota, point.refusals[i] });
+        const auto curve = curves ? replay.curve() : decltype(replay.curve())();
+        for (const auto& [quota, refusals] : curve) {
+            for (std::size_t i = 0; i < refusals.size(); ++i) {
+                limits[replay.limits()[i]].curve.push_back({ quota, refusals[i] });
             }
         }
     }

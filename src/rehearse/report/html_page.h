@@ -42,6 +42,7 @@ inline constexpr std::string_view page_script = R"js(
 'use strict';
 (() => {
   const report = JSON.parse(document.getElementById('report').textContent);
+  const total = report.total;
   const main = document.querySelector('main');
   const add = (parent, name, text, kind) => {
     const element = document.createElement(name);
@@ -68,7 +69,7 @@ inline constexpr std::string_view page_script = R"js(
     titles.forEach((title, i) => add(head, 'th', title, kinds[i]));
     for (const key of keys) {
       const row = add(all, 'tr');
-      [key.key, number(key.refused), number(key.succeeded), key.first, key.path, key.agent]
+      [key.key, number(key.refused), number(key.succeeded), key.first, key.path, key.user_agent]
         .forEach((text, i) => { add(row, 'td', text, kinds[i]).dataset.title = titles[i]; });
     }
   };
@@ -120,7 +121,7 @@ inline constexpr std::string_view page_script = R"js(
       input.setAttribute('aria-valuetext', text);
       verdict.textContent = `would refuse ${number(keys)} of ${number(limit.keys)} keys (${share(keys, limit.keys)}) and `
         + `${number(refused)} of ${number(limit.requests)} requests (${share(refused, limit.requests)})`
-        + (refused && report.succeeded !== null ? `, of which ${number(succeeded)} were answered with 2xx at that time.` : '.');
+        + (refused && total.succeeded !== null ? `, of which ${number(succeeded)} were answered with 2xx at that time.` : '.');
       const at = x(limit, Number(input.value));
       mark.line.setAttribute('x1', at);
       mark.line.setAttribute('x2', at);
@@ -141,14 +142,14 @@ inline constexpr std::string_view page_script = R"js(
 
   add(main, 'h1', 'Rehearsal of rate limits');
   for (const problem of report.problems) add(main, 'p', `NOT USABLE: ${problem}`, 'problem');
-  for (const failure of report.failures) add(main, 'p', `FAILED: ${failure}`, 'problem');
+  for (const failure of report.failed) add(main, 'p', `FAILED: ${failure}`, 'problem');
   add(main, 'p', `${number(report.lines)} lines, ${number(report.skipped)} skipped`
     + (report.first ? `, from ${report.first} to ${report.last}` : ''), 'soft');
-  add(main, 'p', `All limits together, as they are configured, would refuse ${number(report.refused)} of `
-    + `${number(report.requests)} requests (${share(report.refused, report.requests)})`
-    + (report.refused && report.succeeded !== null ? `, of which ${number(report.succeeded)} were answered with 2xx at that time` : '')
-    + (report.clients === null ? '.' : `, and ${number(report.clientsRefused)} of ${number(report.clients)} clients `
-      + `(${share(report.clientsRefused, report.clients)}).`));
+  add(main, 'p', `All limits together, as they are configured, would refuse ${number(total.refused)} of `
+    + `${number(total.requests)} requests (${share(total.refused, total.requests)})`
+    + (total.refused && total.succeeded !== null ? `, of which ${number(total.succeeded)} were answered with 2xx at that time` : '')
+    + (total.clients === null ? '.' : `, and ${number(total.clients_refused)} of ${number(total.clients)} clients `
+      + `(${share(total.clients_refused, total.clients)}).`));
   for (const limit of report.limits) {
     const section = add(main, 'section');
     add(section, 'h2', `${limit.zone} at ${limit.location}`);
@@ -156,7 +157,7 @@ inline constexpr std::string_view page_script = R"js(
     if (!limit.requests) add(section, 'p', 'No request reached it.', 'problem');
     else if (limit.points.length) slider(section, limit);
     else add(section, 'p', 'Its rate is a variable, which has no slider.', 'soft');
-    table(section, limit.refusedKeys);
+    table(section, limit.top_refused);
   }
   add(main, 'p', 'Each quota is one of a zone, at all its locations: all requests are decided again with it, while the other zones stay as they are configured.', 'soft');
 })();

@@ -1,6 +1,4 @@
 #include "limit/rate_text.h"
-#include "rehearse/conf/limit_conf.h"
-#include "rehearse/count/key_hash.h"
 #include "rehearse/log/log_time.h"
 #include "rehearse/report/html_page.h"
 #include "rehearse/report/report.h"
@@ -25,43 +23,22 @@ std::string source_hash(std::string_view text)
     return "'sha256-" + std::string(reinterpret_cast<const char*>(base64)) + "'";
 }
 
-Json data_of(const RefusedKey& one)
-{
-    return { { "key", one.key },
-             { "refused", one.refused },
-             { "succeeded", one.succeeded },
-             { "first", utc_text(one.first / 1'000'000) },
-             { "path", printable(one.main_path()) },
-             { "agent", printable(one.agent.get()) } };
-}
-
-Json data_of(const LimitReport& limit)
+/// What the page needs of a limit besides the JSON report.
+void add_slider(const LimitReport& limit, Json& out)
 {
     Json points = Json::array();
     for (const CurvePoint& point : limit.curve) {
         points.push_back({ point.quota, point.refusals.requests, point.refusals.succeeded,
                            point.refusals.keys });
     }
-    Json keys = Json::array();
-    for (const RefusedKey& one : limit.refused_keys) {
-        keys.push_back(data_of(one));
-    }
     const bool concurrency = counts_at_one_time(limit.configured.algorithm);
     Rate rate = limit.configured.rate;
     rate.quota = 1;
-    const std::string one = concurrency ? "1" : rate_text(rate);
-    return { { "zone", limit.zone },
-             { "location", limit.location },
-             { "policy", limit.policy },
-             { "requests", limit.result->requests },
-             { "keys", limit.keys.keys },
-             { "refused", limit.result->refused },
-             { "keysRefused", limit.keys.keys_refused },
-             { "before", concurrency ? "concurrency=" : "rate=" },
-             { "after", one.substr(1) },
-             { "quota", limit.configured.rate.quota },
-             { "points", points },
-             { "refusedKeys", keys } };
+    out["policy"] = limit.policy;
+    out["before"] = concurrency ? "concurrency=" : "rate=";
+    out["after"] = concurrency ? "" : rate_text(rate).substr(1);
+    out["quota"] = limit.configured.rate.quota;
+    out["points"] = points;
 }
 
 /// JSON in a script element: nothing in it can end the element.
@@ -78,21 +55,10 @@ std::string script_json(const Json& data)
 
 std::string html_report(const Report& report)
 {
-    Json limits = Json::array();
-    for (const LimitReport& limit : report.limits) {
-        limits.push_back(data_of(limit));
+    Json data = Json::parse(json_report(report));
+    for (std::size_t i = 0; i < report.limits.size(); ++i) {
+        add_slider(report.limits[i], data["limits"][i]);
     }
-    const TotalReport& total = report.total;
-    Json data = { { "lines", report.counts.lines },
-                  { "skipped", report.counts.skipped },
-                  { "problems", report.problems },
-                  { "failures", report.failures },
-                  { "requests", total.counts().requests },
-                  { "refused", total.counts().refused },
-                  { "limits", limits } };
-    data["succeeded"] = total.has_status() ? Json(total.counts().succeeded) : Json();
-    data["clients"] = total.has_clients() ? Json(total.clients.keys) : Json();
-    data["clientsRefused"] = total.clients.keys_refused;
     if (report.first_time >= 0) {
         data["first"] = utc_text(report.first_time / 1'000'000);
         data["last"] = utc_text(report.last_time / 1'000'000);

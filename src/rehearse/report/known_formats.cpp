@@ -45,14 +45,13 @@ bool is_number(std::string_view text) noexcept
 /// Whether at least nine of ten lines have the format, and numbers where it has them.
 bool fits(LogFormat& format, const std::vector<std::string>& lines)
 {
-    std::vector<std::size_t> numbers;
     for (const char* name : { "status", "body_bytes_sent", "bytes_sent" }) {
         if (const auto index = format.index_of(name)) {
-            numbers.push_back(*index);
+            format.want(*index);
         }
     }
     try {
-        format.want(numbers, false);
+        format.begin(false);
     } catch (const InputError&) {
         return false;  // it has no time
     }
@@ -60,7 +59,7 @@ bool fits(LogFormat& format, const std::vector<std::string>& lines)
     std::size_t good = 0;
     for (const std::string& line : lines) {
         bool fit = format.read(line, record);
-        for (std::size_t i = 0; fit && i < numbers.size(); ++i) {
+        for (std::size_t i = 0; fit && i < record.count(); ++i) {
             fit = is_number(record.value(i));
         }
         good += fit ? 1 : 0;

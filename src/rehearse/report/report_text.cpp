@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 
 namespace ratelimit::rehearse {
 
@@ -220,15 +221,12 @@ void add(std::string& out, const char* format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    va_list again;
-    va_copy(again, arguments);
-    const int length = std::vsnprintf(nullptr, 0, format, arguments);
+    char* text = nullptr;
+    if (vasprintf(&text, format, arguments) >= 0) {
+        out += text;
+        std::free(text);
+    }
     va_end(arguments);
-    std::string text(static_cast<std::size_t>(std::max(0, length)) + 1, '\0');
-    std::vsnprintf(text.data(), text.size(), format, again);
-    va_end(again);
-    text.pop_back();
-    out += text;
 }
 
 std::string text_report(const Report& report)

@@ -10,7 +10,7 @@ namespace ratelimit::rehearse {
 /// address, the request line, and "passed", "refused", or how Reached calls it.
 class DecisionList {
 public:
-    /// Throws InputError if the file cannot be written. Call before LogFormat::want.
+    /// Throws InputError if the file cannot be written. Call before LogFormat::begin.
     DecisionList(const std::string& path, Variables& variables);
 
     void add(Values& values, Reached reached, bool passes);

@@ -9,36 +9,23 @@ namespace ratelimit::rehearse {
 std::unique_ptr<HttpConf> read_site_conf(
     const std::string& path, std::vector<std::string>& warnings)
 {
-    std::vector<MissingInclude> missing;
-    auto conf = read_http_conf(read_conf(path, missing));
+    auto conf = read_http_conf(read_conf(path, warnings));
     if (conf->limits.empty() && conf->limit_reqs.empty()) {
         const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
         throw InputError(path + " has no \"ratelimit\" or \"limit_req\" directive" + hint);
-    }
-    if (!missing.empty()) {
-        std::string text = missing.size() == 1
-            ? "1 include is passed over, because it cannot be read:"
-            : std::to_string(missing.size())
-                + " includes are passed over, because they cannot be read:";
-        for (const MissingInclude& one : missing) {
-            text += (&one == &missing.front() ? " \"" : ", \"") + one.path + "\" in "
-                + one.place.text();
-        }
-        warnings.push_back(std::move(text));
     }
     warnings.insert(warnings.end(), conf->warnings.begin(), conf->warnings.end());
     return conf;
 }
 
 Rehearsed::Rehearsed(
-    std::unique_ptr<HttpConf> conf, const LogFormat& format,
-    std::shared_ptr<std::vector<std::size_t>> wanted, const std::string& server,
+    std::unique_ptr<HttpConf> conf, LogFormat& format, const std::string& server,
     const Rehearsal::Options& options)
     : conf_(std::move(conf)),
-      variables_(format, conf_->definitions, std::move(wanted)),
+      variables_(format, conf_->definitions),
       site_(*conf_, variables_, server),
       evidence_(variables_),
-      rehearsal_(conf_->zones, conf_->limits, options, &evidence_),
+      rehearsal_(conf_->zones, conf_->limits, options, evidence_),
       limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, evidence_),
       values_(format.escape())
 {

@@ -30,16 +30,15 @@ struct Totals {
 /// One configuration, and what its limits do to the requests of a log.
 class Rehearsed {
 public:
-    /// `wanted`: the variables of the log that all configurations need. Throws InputError.
+    /// Throws InputError.
     Rehearsed(
-        std::unique_ptr<HttpConf> conf, const LogFormat& format,
-        std::shared_ptr<std::vector<std::size_t>> wanted, const std::string& server,
+        std::unique_ptr<HttpConf> conf, LogFormat& format, const std::string& server,
         const Rehearsal::Options& options);
 
     using Result = LimitReqs::Result;
     Result decide(const Record& record);
 
-    /// Writes every decision. Call before LogFormat::want.
+    /// Writes every decision. Call before LogFormat::begin.
     void list_decisions(const std::string& path) { list_.emplace(path, variables_); }
     /// Call after the last request.
     void finish();

@@ -42,10 +42,6 @@ RequestFacts::RequestFacts(Variables& variables)
       final_path(variables.first_logged({ "uri", "document_uri" }))
 {
     final_path = final_path == path ? nullptr : final_path;
-    if (variables.is_logged("http_host") && variables.is_logged("request")) {
-        host_header = variables.logged("http_host");
-        line = variables.logged("request");
-    }
 }
 
 int RequestFacts::status_of(Values& values) const
@@ -57,11 +53,6 @@ int RequestFacts::status_of(Values& values) const
         status_request_ = values.request();
     }
     return status_;
-}
-
-bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const
-{
-    return method != nullptr && limit.applies_to(method->value(values));
 }
 
 bool RequestFacts::file_found(Values& values, const Directive& asker, Other other) const
@@ -143,16 +134,6 @@ bool RequestFacts::was_unreadable(Values& values, bool handler) const
     const int code = status_of(values);
     return (code == 400 || code == 414) && (!handler || upstream != nullptr)
         && !asked_upstream(values);
-}
-
-bool RequestFacts::lacks_host(Values& values) const
-{
-    if (host_header == nullptr || !host_header->value(values).empty()) {
-        return false;
-    }
-    const auto parts = parse_request_line(line->value(values));
-    return parts && parts->protocol.starts_with("HTTP/1.")
-        && !parts->protocol.starts_with("HTTP/1.0");
 }
 
 }  // namespace ratelimit::rehearse

@@ -16,13 +16,11 @@ enum class FileKind : std::uint8_t { file, folder, any };
 
 /// What a log says of a request and of what nginx did with it.
 struct RequestFacts {
-    /// Call before LogFormat::want.
+    /// Call before LogFormat::begin.
     explicit RequestFacts(Variables& variables);
 
     /// $status; 0: not known.
     int status_of(Values& values) const;
-    /// Whether its method meets a `limit_except`.
-    bool is_method(Values& values, const LimitExcept& limit) const;
     /// The upstream or program that answers where there is no file.
     struct Other {
         bool is_upstream = true;
@@ -47,8 +45,6 @@ struct RequestFacts {
     /// Whether nginx answered 400 or 414 by itself, before it chose a location. `handler`: the
     /// location has an upstream.
     bool was_unreadable(Values& values, bool handler) const;
-    /// nginx answers 400 to HTTP/1.1 without a Host header.
-    bool lacks_host(Values& values) const;
 
     // Null: the log does not have it.
     const Variable* path;
@@ -59,10 +55,8 @@ struct RequestFacts {
     const Variable* scheme;
     const Variable* body_length;  // $content_length; empty: there was none
     const Variable* upstream_status;
-    const Variable* upstream;               // empty where no upstream was asked
-    const Variable* final_path;             // $uri at the end of the request; null: `path` is it
-    const Variable* host_header = nullptr;  // also null if there is no `line`
-    const Variable* line = nullptr;
+    const Variable* upstream;    // empty where no upstream was asked
+    const Variable* final_path;  // $uri at the end of the request; null: `path` is it
 
 private:
     mutable std::uint64_t status_request_ = 0;  // for which `status_` is valid

@@ -107,8 +107,8 @@ Reached Router::around(Walk& walk) const
     if (before != Reached::none || (own.preaccess && location.plan)) {
         return before;
     }
-    const bool excepted =
-        location.limit_except && facts_.is_method(walk.values, *location.limit_except);
+    const bool excepted = location.limit_except && facts_.method != nullptr
+        && location.limit_except->applies_to(facts_.method->value(walk.values));
     return access(walk, excepted ? location.limit_except->inner : own);
 }
 
@@ -365,7 +365,7 @@ Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_re
     Walk walk{ values, server, limit_reqs };
     if (facts_.path != nullptr) {
         state.path = facts_.path->value(values);
-        if (state.path.empty() || facts_.lacks_host(values)) {
+        if (state.path.empty()) {
             walk.end(Reached::malformed);
             return walk.route;
         }

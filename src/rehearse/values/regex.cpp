@@ -7,21 +7,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-constexpr std::uint32_t most_steps = 1'000'000;  // of one match
-
-pcre2_code* code_of(const std::shared_ptr<void>& pointer)
-{
-    return static_cast<pcre2_code*>(pointer.get());
-}
-pcre2_match_data* match_of(const std::shared_ptr<void>& pointer)
-{
-    return static_cast<pcre2_match_data*>(pointer.get());
-}
-pcre2_match_context* context_of(const std::shared_ptr<void>& pointer)
-{
-    return static_cast<pcre2_match_context*>(pointer.get());
-}
-
 std::uint32_t number_of(const pcre2_code* code, std::uint32_t what)
 {
     std::uint32_t number = 0;
@@ -35,8 +20,9 @@ Regex::Regex(const std::string& pattern, bool caseless, const Place& place)
 {
     int error = 0;
     PCRE2_SIZE offset = 0;
+    const std::string text = "(*LIMIT_MATCH=1000000)" + pattern;  // steps of one match
     pcre2_code* code = pcre2_compile(
-        reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), caseless ? PCRE2_CASELESS : 0,
+        reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), caseless ? PCRE2_CASELESS : 0,
         &error, &offset, nullptr);
     if (code == nullptr) {
         PCRE2_UCHAR message[256] = {};
@@ -46,19 +32,12 @@ Regex::Regex(const std::string& pattern, bool caseless, const Place& place)
             "invalid regular expression \"" + pattern + "\" ("
                 + reinterpret_cast<const char*>(message) + ")");
     }
-    code_ = { code, [](void* it) { pcre2_code_free(static_cast<pcre2_code*>(it)); } };
+    code_ = { code, pcre2_code_free };
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it, matches are only slower
-    match_ = { pcre2_match_data_create_from_pattern(code, nullptr),
-               [](void* it) { pcre2_match_data_free(static_cast<pcre2_match_data*>(it)); } };
-    context_ = { pcre2_match_context_create(nullptr), [](void* it) {
-                    pcre2_match_context_free(static_cast<pcre2_match_context*>(it));
-                } };
-    if (match_ == nullptr || context_ == nullptr) {
+    match_ = { pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free };
+    if (match_ == nullptr) {
         throw std::bad_alloc();
     }
-    pcre2_set_match_limit(context_of(context_), most_steps);
-
-    capture_count_ = number_of(code, PCRE2_INFO_CAPTURECOUNT);
     const std::uint32_t size = number_of(code, PCRE2_INFO_NAMEENTRYSIZE);
     PCRE2_SPTR table = nullptr;
     pcre2_pattern_info(code, PCRE2_INFO_NAMETABLE, &table);
@@ -80,8 +59,8 @@ std::optional<std::size_t> Regex::capture_named(std::string_view name) const
 bool Regex::matches(std::string_view subject) const
 {
     return pcre2_match(
-               code_of(code_), reinterpret_cast<PCRE2_SPTR>(subject.data()), subject.size(), 0, 0,
-               match_of(match_), context_of(context_))
+               code_.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()), subject.size(), 0, 0,
+               match_.get(), nullptr)
         >= 0;
 }
 
@@ -90,10 +69,9 @@ bool Regex::matches(std::string_view subject, std::vector<std::string_view>& cap
     if (!matches(subject)) {
         return false;
     }
-    captures.assign(capture_count_ + 1, {});
-    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match_of(match_));
-    for (std::size_t i = 0; i <= capture_count_ && i < pcre2_get_ovector_count(match_of(match_));
-         ++i) {
+    captures.assign(pcre2_get_ovector_count(match_.get()), {});
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match_.get());
+    for (std::size_t i = 0; i < captures.size(); ++i) {
         const PCRE2_SIZE from = ends[2 * i];
         const PCRE2_SIZE to = ends[2 * i + 1];
         if (from != PCRE2_UNSET && from <= to) {

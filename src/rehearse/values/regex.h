@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+
 namespace ratelimit::rehearse {
 
 /// A regular expression of PCRE2, as nginx uses it.
@@ -31,11 +34,9 @@ public:
     std::optional<std::size_t> capture_named(std::string_view name) const;
 
 private:
-    std::shared_ptr<void> code_;
-    std::shared_ptr<void> match_;
-    std::shared_ptr<void> context_;
+    std::shared_ptr<pcre2_real_code_8> code_;
+    std::shared_ptr<pcre2_real_match_data_8> match_;
     std::map<std::string, std::size_t, std::less<>> names_;
-    std::size_t capture_count_ = 0;
 };
 
 }  // namespace ratelimit::rehearse

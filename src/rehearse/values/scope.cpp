@@ -188,7 +188,7 @@ const Variable* Scope::make_from_address(const std::string& name)
     const bool is_text = name.ends_with("_text");
     const auto network = parse_network_variable(name);
     const NetworkBits bits =
-        network ? *network : NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix };
+        network.value_or(NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix });
     return variables_.derived(address, [bits, is_text](std::string_view text, std::string& own) {
         const std::string_view bytes = network_of(text, bits, own);
         return is_text ? network_text(bytes, bits, own) : bytes;

@@ -12,7 +12,7 @@ const Variable* Variables::logged(std::string_view name)
     }
     const Variable* variable = nullptr;
     if (const auto place = format_.index_of(name)) {
-        const std::size_t index = wanted_->size();
+        const std::size_t index = format_.want(*place);
         variable = computed([index](Values& values, std::string& own) -> std::string_view {
             const std::string_view text = values.record().value(index);
             if (text == "-") {
@@ -24,7 +24,6 @@ const Variable* Variables::logged(std::string_view name)
             unescape(text, values.escape(), own);
             return own;
         });
-        wanted_->push_back(*place);
     }
     logged_.emplace(name, variable);
     return variable;

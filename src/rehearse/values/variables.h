@@ -30,15 +30,11 @@ struct Definitions {
     }
 };
 
-/// Owns variables, and notes which variables of the log they need.
+/// Owns variables, and tells the format which variables of the log they need.
 class Variables {
 public:
-    /// `wanted`: shared by the configurations that are rehearsed together.
-    Variables(
-        const LogFormat& format, const Definitions& definitions,
-        std::shared_ptr<std::vector<std::size_t>> wanted =
-            std::make_shared<std::vector<std::size_t>>())
-        : format_(format), definitions_(definitions), wanted_(std::move(wanted))
+    Variables(LogFormat& format, const Definitions& definitions)
+        : format_(format), definitions_(definitions)
     {
     }
 
@@ -54,9 +50,6 @@ public:
     {
         return format_.index_of(name).has_value();
     }
-
-    /// Indices of LogFormat::names(), in the order of a record's values.
-    const std::vector<std::size_t>& wanted() const noexcept { return *wanted_; }
 
     const Variable* own(std::unique_ptr<Variable> variable)
     {
@@ -95,9 +88,8 @@ public:
     const std::string& log_title() const noexcept { return format_.title(); }
 
 private:
-    const LogFormat& format_;
+    LogFormat& format_;
     const Definitions& definitions_;
-    std::shared_ptr<std::vector<std::size_t>> wanted_;
     std::map<std::string, const Variable*, std::less<>> logged_;
     const Variable* request_uri_ = nullptr;
     const Variable* path_ = nullptr;
