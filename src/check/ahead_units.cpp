@@ -16,22 +16,22 @@ constexpr milliseconds busy_pause{ 10 };    // between reports of a busy key
 
 std::string_view AheadReport::routing_key() const noexcept
 {
-    return check_.redis_key;
+    return redis_key_;
 }
 
 void AheadReport::write_keys(redis::ScriptArguments& arguments) const
 {
-    arguments.key(check_.redis_key);
+    arguments.key(redis_key_);
 }
 
 void AheadReport::write_numbers(redis::ScriptArguments& arguments) const
 {
-    write_sequence_numbers(check_, units_, arguments);
+    write_sequence_numbers(receipt_, units_, arguments);
 }
 
 redis::Owed::Terms AheadReport::terms() const noexcept
 {
-    return { shard_, all_.group_, Rank::counts, began_ };
+    return { receipt_.shard, all_.group_, Rank::counts, began_ };
 }
 
 /// For the first time, or again.
@@ -44,22 +44,22 @@ void AheadReport::begin_sending() noexcept
     }
     of_->sent = client().now();
     sent_ = all_.clock_();
-    if (check_.now) {
-        check_.now = sent_;
+    if (receipt_.now) {
+        receipt_.now = sent_;
     }
 }
 
 bool AheadReport::on_answer(redis::ReplyPart part) noexcept
 {
     KeyReply reply;
-    if (!read_whole_reply(part, check_.policy, reply)) {
+    if (!read_whole_reply(part, receipt_.policy, reply)) {
         return false;
     }
     of_->units -= units_;
     const KeyAnswer answer{ reply.remaining, reply.retry_after.value_or(microseconds{ 0 }).count(),
-                            reply.reset,     check_.now.value_or(reply.server_time),
+                            reply.reset,     receipt_.now.value_or(reply.server_time),
                             sent_,           all_.clock_() };
-    owner_->ahead_answered(key_, policy_hash_, check_.policy, answer, of_->units);
+    receipt_.owner->ahead_answered(key_, policy_hash_, receipt_.policy, answer, of_->units);
     counted_ = { units_, answer.decided, answer.reset };
     if (returned_ > 0) {
         all_.refund_counted(*this, std::exchange(returned_, 0), client());
@@ -71,7 +71,7 @@ bool AheadReport::on_answer(redis::ReplyPart part) noexcept
 void AheadReport::on_failure(redis::Fate fate) noexcept
 {
     if (fate == redis::Fate::lost) {
-        owner_->ahead_uncertain(key_, policy_hash_);
+        receipt_.owner->ahead_uncertain(key_, policy_hash_);
     }
     if (units_ == 0 || (all_.closed_ && maybe_executed(fate))) {
         of_->units -= units_;
@@ -148,13 +148,12 @@ AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, cons
     report.units_ = report.returned_ = 0;
     report.enough_ = key.most / 2;
     report.counted_.reset();
-    report.refund_ = limit.scripts.refund;
-    report.check_ = limit;
-    report.check_.redis_key = report.redis_key_;
+    report.receipt_ = limit.receipt();
+    report.receipt_.redis_key = report.redis_key_;
+    report.receipt_.key = report.key_;
+    report.receipt_.shard = client_.shard_of(limit.redis_key);
     report.script_ = limit.scripts.report;
-    report.shard_ = client_.shard_of(limit.redis_key);
     report.policy_hash_ = key.policy_hash;
-    report.owner_ = limit.owner;
     report.began_ = client_.now();
     ++count_;
     of.waiting = &report;
@@ -230,14 +229,8 @@ void AheadUnits::refund_counted(AheadReport& report, std::int64_t units, redis::
         by.count_failed();
         return;
     }
-    Receipt receipt;
-    receipt.redis_key = report.redis_key_;
-    receipt.policy = report.check_.policy;
-    receipt.now = report.check_.now;
-    receipt.shard = report.shard_;
-    receipt.refund = report.refund_;
-    const Refund refund{ units, report.counted_->taken_at, report.counted_->reset };
-    ratelimit::refund(by, receipt, refund, clock_());
+    const Refund counted{ units, report.counted_->taken_at, report.counted_->reset };
+    settle(by, report.receipt_, counted, 0, clock_());
 }
 
 void AheadUnits::send_waiting(std::string_view redis_key) noexcept

@@ -73,14 +73,11 @@ private:
     unsigned users_ = 0;             // requests that refer to it
     std::int64_t returned_ = 0;      // units to be refunded when they are counted
     std::optional<Refund> counted_;  // when, and the reset then
-    redis::ScriptId refund_{};
-    LimitCheck check_;
-    redis::ScriptId script_{};
-    std::uint32_t shard_ = 0;
+    Receipt receipt_;                // of the texts that follow
     std::string redis_key_;
     std::string key_;
+    redis::ScriptId script_{};
     std::uint64_t policy_hash_ = 0;
-    const LimitOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
     milliseconds began_{ 0 };  // of the event loop
 };

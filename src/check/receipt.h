@@ -4,7 +4,6 @@
 #include "redis/command.h"
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace ratelimit {
@@ -13,16 +12,10 @@ class LimitOwner;
 
 /// All that is needed to settle a cost that Redis may count in a limit, also when the request is
 /// gone. Who keeps it owns the texts.
-struct Receipt {
-    std::string_view redis_key;
-    std::string_view block_key;  // empty: the limit has no block
+struct Receipt : LimitCheck {
     std::string_view key;        // as the owner knows it
-    Policy policy;
-    bool shadow = false;
-    std::int64_t cost = 0;            // that was asked for
-    std::optional<microseconds> now;  // LimitCheck::now
-    microseconds taken_at{ 0 };       // when Redis decided, by the clock that decided
-    std::uint32_t shard = 0;          // Client::shard_of its keys
+    microseconds taken_at{ 0 };  // when Redis decided, by the clock that decided
+    std::uint32_t shard = 0;     // Client::shard_of its keys
     redis::ScriptId refund = redis::ScriptId::none;
     redis::ScriptId charge{};
     redis::ScriptId block = redis::ScriptId::none;

@@ -76,9 +76,9 @@ struct RemoteLimit : LimitCheck {
     /// Refers to the keys of this limit.
     Receipt receipt() const noexcept
     {
-        return { redis_key,      block_key,     key,      policy, shadow,
-                 cost,           now,           taken_at, shard,  scripts.refund,
-                 scripts.charge, scripts.block, owner };
+        return {
+            *this, key, taken_at, shard, scripts.refund, scripts.charge, scripts.block, owner
+        };
     }
 };
 

@@ -208,9 +208,8 @@ private:
     }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
-        const LimitCheck check{ receipt_.redis_key, receipt_.policy, 0, false, receipt_.now };
         if (const auto* refund = std::get_if<Refund>(&what_)) {
-            write_refund_numbers(check, *refund, arguments);
+            write_refund_numbers(receipt_, *refund, arguments);
         } else if (const auto* block = std::get_if<BlockStatement>(&what_)) {
             BlockStatement statement = *block;
             if (statement.at.count() < 0) {
@@ -218,7 +217,7 @@ private:
             }
             write_block_numbers(receipt_.now, statement, arguments);
         } else {
-            write_sequence_numbers(check, std::get<Charge>(what_).cost, arguments);
+            write_sequence_numbers(receipt_, std::get<Charge>(what_).cost, arguments);
         }
     }
     bool on_answer(redis::ReplyPart part) noexcept override
@@ -287,12 +286,6 @@ void Settlement::follow(microseconds at, microseconds lasts) noexcept
 
 }  // namespace
 
-void refund(
-    redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now) noexcept
-{
-    send(client, receipt, refund, now);
-}
-
 void take_back(
     redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now,
     redis::milliseconds ago) noexcept
@@ -327,19 +320,12 @@ void begin_block(
     }
 }
 
-void charge(
-    redis::Client& client, const Receipt& receipt, std::int64_t cost, microseconds now,
-    redis::milliseconds ago) noexcept
-{
-    send(client, receipt, Settlement::Charge{ cost }, now, ago);
-}
-
 void settle(
     redis::Client& client, const Receipt& receipt, const Refund& counted, std::int64_t cost,
     microseconds now, redis::milliseconds ago) noexcept
 {
     if (cost > counted.cost) {
-        charge(client, receipt, cost - counted.cost, now, ago);
+        send(client, receipt, Settlement::Charge{ cost - counted.cost }, now, ago);
     } else if (cost < counted.cost) {
         const Refund rest{ counted.cost - cost, counted.taken_at, counted.reset };
         send(client, receipt, rest, now, ago);

@@ -14,15 +14,11 @@ namespace ratelimit {
 // after that.
 //
 // No block begins because of units that stay counted although no request used them: the key is
-// spared for as long as they count (Policy::counted_at_most). That is a state, so it is stated
-// until Redis answers.
+// spared for as long as they count (Policy::counted_at_most), also if a refund is given up. That is
+// a state, so it is stated until Redis answers.
 
-/// Subtracts what a check counted. If that is given up, the key is spared.
-void refund(
-    redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now) noexcept;
-
-/// The same for a request that is refused. Then lifts a block that began meanwhile: it may have
-/// begun only because of that.
+/// Subtracts what a check of a refused request counted. Then lifts a block that began meanwhile: it
+/// may have begun only because of that.
 void take_back(
     redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
@@ -38,12 +34,8 @@ void spare(
 void begin_block(
     redis::Client& client, const Receipt& receipt, microseconds later, microseconds now) noexcept;
 
-/// Counts more, even if it exceeds the limit.
-void charge(
-    redis::Client& client, const Receipt& receipt, std::int64_t cost, microseconds now,
-    redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
-
-/// Changes the units of a check to `cost`, which is a settled_cost.
+/// Changes the units of a check to `cost`, which is a settled_cost: less is refunded, more is
+/// charged, even if it exceeds the limit.
 void settle(
     redis::Client& client, const Receipt& receipt, const Refund& counted, std::int64_t cost,
     microseconds now, redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;

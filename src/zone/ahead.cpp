@@ -85,7 +85,8 @@ void settle_ahead(const AppliedLimit& limit, std::int64_t cost) noexcept
     if (more != nullptr) {
         units.add(*more, cost - limit.cost);
     } else {
-        charge(limit.coalescer->client(), limit.receipt(), cost - limit.cost, limit.began);
+        const Refund counted{ limit.cost, {}, {} };
+        settle(limit.coalescer->client(), limit.receipt(), counted, cost, limit.began);
     }
 }
 

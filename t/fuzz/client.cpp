@@ -240,7 +240,7 @@ private:
         must(limit.state.remaining >= 0 && limit.state.reset.count() >= 0);
         redis::Client& client = limit.coalescer->client();
         const microseconds now = monotonic();
-        charge(client, limit.receipt(), 2, now);
+        ratelimit::settle(client, limit.receipt(), {}, 2, now);
         take_back(client, limit.receipt(), { 1, limit.taken_at, limit.state.reset }, now);
         begin_block(client, limit.receipt(), 0us, now);
     }

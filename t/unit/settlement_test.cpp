@@ -15,7 +15,7 @@ TEST_P(Settlements, a_block_that_began_before_a_refund_could_be_executed_is_lift
     ASSERT_TRUE(passed.answered());
     const RemoteLimit& limit = *passed.limits[0];
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "1" }), "OK");
-    refund(*client_, limit.receipt(), { 10, limit.taken_at, limit.state.reset }, 0us);
+    ratelimit::settle(*client_, limit.receipt(), { 10, limit.taken_at, limit.state.reset }, 0, 0us);
     EXPECT_FALSE(unsettled());
     ASSERT_TRUE(loop_.run_until([this] { return unsettled(); })) << "it is tried again";
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "0" }), "OK");
@@ -61,7 +61,8 @@ TEST_P(Settlements, a_refund_that_redis_refuses_after_the_timeout_is_made_later)
     server_.ask({ "SCRIPT", "FLUSH" });
     server_.pause();
     const RemoteLimit& limit = *request.limits[0];
-    refund(*client_, limit.receipt(), { 3, limit.taken_at, limit.state.reset }, loop_.now());
+    ratelimit::settle(
+        *client_, limit.receipt(), { 3, limit.taken_at, limit.state.reset }, 0, loop_.now());
     ASSERT_TRUE(loop_.run_until([this] { return client_->take_failed() == 1; }));
     server_.resume();
     EXPECT_TRUE(counts(0)) << "the reply is NOSCRIPT: nothing was executed";
@@ -75,7 +76,8 @@ TEST_P(Settlements, a_refund_that_redis_makes_after_the_timeout_is_made_once)
     EXPECT_TRUE(first.answered() && second.answered());
     server_.pause();
     const RemoteLimit& limit = *first.limits[0];
-    refund(*client_, limit.receipt(), { 3, limit.taken_at, limit.state.reset }, loop_.now());
+    ratelimit::settle(
+        *client_, limit.receipt(), { 3, limit.taken_at, limit.state.reset }, 0, loop_.now());
     ASSERT_TRUE(loop_.run_until([this] { return client_->take_failed() == 1; }));
     server_.resume();
     EXPECT_TRUE(counts(3));
