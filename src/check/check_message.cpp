@@ -72,7 +72,7 @@ void CheckMessage::copy_limits(const ShardPart& part)
         copy.states = nullptr;
         if (limit->holdings != nullptr) {
             Holding& holding = limit->holdings->of(*limit, limit->shard, limit->scripts.statement);
-            copy.states = &holding.source();
+            copy.states = &holding.statement();
             holdings_.push_back({ limits_.size() - 1, &holding });
             holding.enter();
         }

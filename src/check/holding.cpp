@@ -43,9 +43,9 @@ bool Holding::legal() const noexcept
 
 void Holding::become(State state) noexcept
 {
-    --all_.number_of(state_);
+    all_.freed_ -= state_ == State::freed ? 1 : 0;
     state_ = state;
-    ++all_.number_of(state_);
+    all_.freed_ += state_ == State::freed ? 1 : 0;
     if (asserts && !legal()) {
         std::abort();
     }
@@ -98,21 +98,16 @@ void Holding::before_write() noexcept
     if (std::exchange(written_, true)) {
         return;
     }
-    base_ = held_;
+    statement_.base = held_;
     // The server that answered last may be another one: the slot is being moved to it.
     const microseconds now = all_.monotonic_();
     const auto known = all_.client_.server_time(shard_, now).value_or(microseconds{ 0 });
-    number_ = std::max({ number_ + 1, known.count(), (now + ahead_).count() });
-    all_.highest_number_ = std::max(all_.highest_number_, number_);
-    if (base_ > 0) {
+    statement_.number = std::max({ statement_.number + 1, known.count(), (now + ahead_).count() });
+    all_.highest_number_ = std::max(all_.highest_number_, statement_.number);
+    if (held_ > 0) {
         counts_since_ = all_.now();
         may_count_ = true;
     }
-}
-
-Statement Holding::statement() const noexcept
-{
-    return { all_.id_, number_, base_, place_, all_.longest_delay_ };
 }
 
 void Holding::answered(const Answer& answer) noexcept
@@ -126,7 +121,7 @@ void Holding::answered(const Answer& answer) noexcept
     note(Outcome::answered);
     taken_ += answer.units;
     may_count_ = may_count_ || taken_ > 0;
-    place_ = answer.place;
+    statement_.place = answer.place;
 }
 
 void Holding::failed(Executed executed) noexcept
@@ -144,7 +139,7 @@ void Holding::message_ended(bool timed_out) noexcept
     if (outcome_ == Outcome::uncertain) {
         known_.reset();
     } else if (outcome_ == Outcome::answered) {
-        known_ = base_ + taken_;
+        known_ = statement_.base + taken_;
         may_count_ = known_ != 0;
     }
     if (!waiters_.empty()) {
@@ -230,22 +225,18 @@ bool Holding::lapsed() noexcept
 
 void Holding::write_numbers(redis::ScriptArguments& arguments) const
 {
-    LimitCheck check;
-    check.policy = policy_;
-    check.states = this;
-    write_sequence_numbers(check, 0, arguments);
+    write_sequence_numbers(check_, 0, arguments);
 }
 
 void Holding::write_own_numbers(redis::ScriptArguments& arguments) const
 {
-    write_holder(statement(), arguments);
+    write_holder(check_, arguments);
 }
 
 bool Holding::on_answer(redis::ReplyPart part) noexcept
 {
-    SequenceReader reader(part);
     KeyReply reply;
-    if (!reader.next(policy_, 0, reply) || !reader.at_end()) {
+    if (!read_sequence_reply(part, check_, 0, reply)) {
         return false;
     }
     if (all_.closed_) {

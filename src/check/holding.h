@@ -5,7 +5,6 @@
 #include "check/script_call.h"
 #include "redis/client.h"
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,7 +15,7 @@ namespace ratelimit {
 
 class Holdings;
 
-/// The format of statement_script's calls.
+/// The format of a statement's call.
 inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::concurrency);
 
 /// The units that requests of this worker hold of one key with concurrency=, and the units that
@@ -27,7 +26,7 @@ inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::
 /// messages that are in flight together are parts of one statement. It is complete when all of them
 /// have ended; only then the next one begins, so that a statement never overlaps with an earlier
 /// one whose grants are not known.
-class Holding final : private redis::Owed, private StatementSource, public Link<Holding> {
+class Holding final : private redis::Owed, public Link<Holding> {
 public:
     /// Waits for the end of the statement in flight.
     class Waiter : public Link<Waiter> {
@@ -55,7 +54,8 @@ public:
     /// Whether a message can be sent now. If not, wait() tells when.
     bool ready() const noexcept
     {
-        return unanswered_ == 0 || (state_ == State::open && (!written_ || base_ == held_));
+        return unanswered_ == 0
+            || (state_ == State::open && (!written_ || statement_.base == held_));
     }
     void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
 
@@ -64,8 +64,8 @@ public:
     void begin(bool takes) noexcept;
     /// A message is written now: its statement is fixed.
     void before_write() noexcept override;
-    /// The statement of a check that is such a message.
-    const StatementSource& source() const noexcept { return *this; }
+    /// The statement of a check that is such a message, when it is written.
+    const Statement& statement() const noexcept { return statement_; }
     void answered(const Answer& answer) noexcept;
     void failed(Executed executed) noexcept;
     /// The message has ended. May call waiters, which send messages.
@@ -93,7 +93,6 @@ private:
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
-    Statement statement() const noexcept override;
 
     Terms terms() const noexcept override;
     milliseconds lapses() const noexcept override;
@@ -121,11 +120,10 @@ private:
         owed,    // to be stated again: Redis may count otherwise, or not for long
         freed,   // the same, but nothing is held and Redis may count units
     };
-    static constexpr std::size_t states = 7;
     /// How a statement has ended so far; a later value outweighs an earlier one.
     enum class Outcome : std::uint8_t {
         refused,    // Redis executed nothing
-        answered,   // Redis knows base_ + taken_
+        answered,   // Redis knows statement_.base + taken_
         uncertain,  // Redis may have executed a message that has no answer
     };
 
@@ -142,7 +140,7 @@ private:
 
     Holdings& all_;
     std::string key_;
-    Policy policy_;
+    LimitCheck check_;  // that states what is held
     redis::ScriptId script_{};
     std::uint32_t shard_ = 0;
 
@@ -150,8 +148,7 @@ private:
     std::int64_t held_ = 0;
     /// The units that Redis knows. Empty: not certain, a statement is needed.
     std::optional<std::int64_t> known_ = 0;
-    bool may_count_ = false;  // whether Redis may count units, by what this worker has sent
-    std::int64_t place_ = -1;
+    bool may_count_ = false;          // whether Redis may count units, by what this worker has sent
     microseconds ahead_{ 0 };         // Answer::ahead of the latest one
     milliseconds counts_since_{ 0 };  // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };           // in a list of Holdings
@@ -159,10 +156,9 @@ private:
 
     // The statement in flight, or the latest one.
     unsigned unanswered_ = 0;  // messages
-    bool written_ = false;     // number_ and base_ are its
+    bool written_ = false;     // the number and base of statement_ are its
     Outcome outcome_ = Outcome::answered;
-    std::int64_t number_ = 0;
-    std::int64_t base_ = 0;
+    Statement statement_;
     std::int64_t taken_ = 0;
     List<Waiter> waiters_;
 };
@@ -235,10 +231,6 @@ private:
     friend class Holding;
 
     milliseconds now() const noexcept;
-    std::size_t& number_of(Holding::State state) noexcept
-    {
-        return numbers_[static_cast<std::size_t>(state)];
-    }
     void put_into_list(Holding& holding, milliseconds now) noexcept;
     void owe(Holding& holding, milliseconds pause) noexcept;
     void fire() noexcept;
@@ -262,8 +254,8 @@ private:
     // In the order of due_. A holding of a pending call is not forgotten.
     List<Holding> stated_;
     List<Holding> idle_;
-    std::array<std::size_t, Holding::states> numbers_{};  // of holdings, by state
-    const std::size_t group_;                             // in the outbox
+    std::size_t freed_ = 0;    // how many are in State::freed
+    const std::size_t group_;  // in the outbox
     std::unique_ptr<Timer> timer_;
     milliseconds last_release_{ 0 };
     bool closed_ = false;

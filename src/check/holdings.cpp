@@ -27,21 +27,20 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
     Holding* found =
         table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
     if (found == nullptr) {
-        if (number_of(Holding::State::freed) >= most_keys) {
+        if (freed_ >= most_keys) {
             throw std::length_error("too many keys wait for a statement");
         }
         const milliseconds at = now();
         forget_idle(at);
         forget_idle(at);  // so that they become fewer
         found = &table_.add(hash, *this);
-        ++number_of(Holding::State::unused);
         found->key_ = check.redis_key;
         found->shard_ = shard;
         found->known_ = 0;
-        found->place_ = -1;
         found->ahead_ = {};
         // Above those of an earlier holding of the key, also if the clock was set back since.
-        found->number_ = highest_number_;
+        found->statement_ = { id_, highest_number_, 0, -1, longest_delay_ };
+        found->check_.states = &found->statement_;
         found->may_count_ = false;
         found->outcome_ = Holding::Outcome::answered;
         found->enter();
@@ -49,7 +48,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         forget_one();
         found->leave();
     }
-    found->policy_ = check.policy;
+    found->check_.policy = check.policy;
     found->script_ = statements;
     return *found;
 }
@@ -83,7 +82,6 @@ void Holdings::forget(Holding& holding) noexcept
     client_.outbox().settled(holding);
     holding.Link<Holding>::unlink();
     holding.become(Holding::State::unused);
-    --number_of(Holding::State::unused);
     table_.remove(holding);
 }
 

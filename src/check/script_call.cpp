@@ -9,7 +9,7 @@ namespace {
 
 Statement statement_of(const LimitCheck& check) noexcept
 {
-    return check.states == nullptr ? Statement{} : check.states->statement();
+    return check.states == nullptr ? Statement{} : *check.states;
 }
 
 /// `param` of the scripts (script_call.h).
@@ -88,14 +88,9 @@ void write_sequence_numbers(
 void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     if (counts_at_one_time(check.policy.algorithm)) {
-        write_holder(statement_of(check), arguments);
+        const auto [holder, number, base, place, delay] = statement_of(check);
+        arguments.packed(std::array{ holder, number, base, place });
     }
-}
-
-void write_holder(const Statement& statement, redis::ScriptArguments& arguments)
-{
-    arguments.packed(
-        std::array{ statement.holder, statement.number, statement.base, statement.place });
 }
 
 redis::ArgumentCount several_argument_count(

@@ -20,15 +20,6 @@ struct Statement {
     microseconds longest_delay{ 0 };  // until it is executed
 };
 
-class StatementSource {
-public:
-    /// The statement of the message that is written now.
-    virtual Statement statement() const noexcept = 0;
-
-protected:
-    ~StatementSource() = default;
-};
-
 /// One limit of one request, as it is sent to a script.
 struct LimitCheck {
     std::string_view redis_key;  // with the prefix; may be binary
@@ -37,9 +28,9 @@ struct LimitCheck {
     bool shadow = false;    // does not affect the other limits (several_script only)
     /// Since the epoch, by this node's clock; empty: Redis's clock decides.
     std::optional<microseconds> now;
-    const StatementSource* states = nullptr;  // of a concurrency limit; null: there is no holder
-    std::string_view block_key{};             // of the block; not empty if the policy has one
-    bool block_apart = false;  // the block was read by a command of its own (BlockRead)
+    const Statement* states = nullptr;  // of a concurrency limit; null: there is no holder
+    std::string_view block_key{};       // of the block; not empty if the policy has one
+    bool block_apart = false;           // the block was read by a command of its own (BlockRead)
 };
 
 /// Whether all but the key, cost and time are equal.
@@ -100,7 +91,6 @@ void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
 /// The own numbers of a limit of a sequence: none if it is no concurrency limit.
 void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments);
-void write_holder(const Statement& statement, redis::ScriptArguments& arguments);
 
 /// `runs`: Runs::numbers(), or numbers_again().
 redis::ArgumentCount several_argument_count(

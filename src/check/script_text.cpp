@@ -337,12 +337,6 @@ std::string report_script(Algorithm algorithm)
     return charging_script(algorithm, true);
 }
 
-std::string statement_script()
-{
-    const SequenceLimit limit{ Algorithm::concurrency };
-    return sequence_script({ &limit, 1 });
-}
-
 std::string block_script()
 {
     return std::string(piece_of(lua::block, "record")) + std::string(piece_of(lua::block, "state"));

@@ -25,7 +25,7 @@ std::string sequence_script(std::span<const SequenceLimit> limits);
 /// Of its calls.
 redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexcept;
 
-/// The sequence of one limit.
+/// The sequence of one limit. That of concurrency also states what a holder has: a check of cost 0.
 std::string single_script(Algorithm algorithm, bool blocks = false);
 
 /// Decides several limits of these algorithms, for one or more requests with the same keys
@@ -44,9 +44,6 @@ std::string charge_script(Algorithm algorithm);
 /// As charge_script, for units that passed ahead of Redis: the replies have the reset before, and
 /// `retry` is how many of the units are beyond the limit.
 std::string report_script(Algorithm algorithm);
-
-/// States a holder's units of concurrency limits: checks of cost 0.
-std::string statement_script();
 
 /// Begins and lifts blocks of keys (lua/block.lua).
 std::string block_script();

@@ -172,7 +172,7 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
             scripts.add(report_script(limit.zone->zone.policy.algorithm), redis::Added::goes_first);
     }
     if (holds(limit)) {
-        limit.scripts.statement = scripts.add(statement_script());
+        limit.scripts.statement = scripts.add(single_script(Algorithm::concurrency));
         return;
     }
     limit.scripts.refund = scripts.add(refund_script());

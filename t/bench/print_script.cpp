@@ -45,7 +45,7 @@ std::string script_of(std::string_view kind, const Limits& limits)
     const std::vector<Algorithm> algorithms = algorithms_of(limits);
     if (algorithms.empty()) {
         return kind == "refund"   ? ratelimit::refund_script()
-            : kind == "statement" ? ratelimit::statement_script()
+            : kind == "statement" ? ratelimit::single_script(ratelimit::Algorithm::concurrency)
             : kind == "block"     ? ratelimit::block_script()
                                   : "";
     }

@@ -190,7 +190,7 @@ struct Scripts {
         all.several = registry.add(several_script(algorithms));
         all.refund = registry.add(refund_script());
         all.charge = registry.add(charge_script(Algorithm::gcra));
-        all.statement = registry.add(statement_script());
+        all.statement = registry.add(single_script(Algorithm::concurrency));
         all.block = registry.add(block_script());
         all.sequences = &sequences;
     }

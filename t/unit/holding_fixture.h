@@ -125,7 +125,7 @@ protected:
             both_->of(limits);
         }
         several_ = scripts_.add(several_script(algorithms));
-        statement_ = scripts_.add(statement_script());
+        statement_ = scripts_.add(single_script(Algorithm::concurrency));
         redis_ = redisConnectUnix(server_.socket_path().c_str());
         ASSERT_EQ(redis_->err, 0);
         for (std::size_t i = 0; i < scripts_.size(); ++i) {
