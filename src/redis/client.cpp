@@ -14,6 +14,7 @@ std::vector<Endpoint> endpoints_of(const ClientOptions& options)
 void Client::start()
 {
     state_ = State::open;
+    each_server([](Server& server) { server.start(); });
     connect();
 }
 
@@ -26,11 +27,13 @@ void Client::close() noexcept
 {
     state_ = State::closed;
     disconnect();
+    each_server([](Server& server) { server.close(); });
+    waiting_.end_all();
 }
 
 bool Client::idle()
 {
-    bool idle = true;
+    bool idle = waiting_.empty();
     each_server([&](const Server& server) { idle = idle && server.idle(); });
     return idle;
 }

@@ -3,6 +3,7 @@
 #include "redis/outbox.h"
 #include "redis/server.h"
 #include "redis/unsettled.h"
+#include "redis/waiting_calls.h"
 
 #include <cstdint>
 #include <functional>
@@ -109,7 +110,7 @@ public:
     void close() noexcept;
 
     /// Whether no call is in flight or waits, and no late reply is awaited.
-    virtual bool idle();
+    bool idle();
 
     /// Closes all connections if it is idle, owes nothing, and no key is unsettled. The next call
     /// connects again.
@@ -188,14 +189,16 @@ protected:
           options_(std::move(parts.options)),
           scripts_(parts.scripts),
           events_(parts.events),
+          waiting_(loop_, [](unsigned) {}),
           unsettled_(loop_),
           outbox_(loop_, *this, unsettled_)
     {
     }
 
-    /// Connects; also after disconnect().
-    virtual void connect() = 0;
-    virtual void disconnect() noexcept = 0;
+    /// The servers have been started, also after disconnect().
+    virtual void connect() {}
+    /// The servers are closed then.
+    virtual void disconnect() noexcept {}
     /// Sends a call whose `routing` is set. False: see send.
     virtual bool route(Call& call) = 0;
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
@@ -205,7 +208,14 @@ protected:
     const ScriptRegistry& scripts_;
     ClientEvents& events_;
 
+    WaitingCalls waiting_;  // for the first map or master, or a takeover
+
     bool open() const noexcept { return state_ == State::open; }
+    /// Sends them again.
+    void retry_waiting()
+    {
+        waiting_.release([this](Call& call) { return route(call); });
+    }
 
     /// See ClientEvents::counts_may_be_lost.
     void counts_may_be_lost(std::uint32_t server) noexcept

@@ -19,7 +19,6 @@ std::uint32_t number_of(const Server& node) noexcept
 
 ClusterClient::ClusterClient(ClientParts parts)
     : Client(std::move(parts)),
-      waiting_(loop_, [](unsigned) {}),
       retired_(loop_, options_.server),
       search_(loop_, options_, *this),
       retry_timer_(loop_.make_timer([this] { retry_waiting(); }))
@@ -34,9 +33,6 @@ ClusterClient::~ClusterClient()
 
 void ClusterClient::connect()
 {
-    for (const auto& [name, node] : nodes_) {
-        node->start();
-    }
     search_.start();
 }
 
@@ -44,11 +40,7 @@ void ClusterClient::disconnect() noexcept
 {
     retry_timer_->stop();
     search_.close();
-    for (const auto& [name, node] : nodes_) {
-        node->close();
-    }
     retired_.close();
-    waiting_.end_all();
 }
 
 bool ClusterClient::route(Call& call)
@@ -286,11 +278,6 @@ void ClusterClient::retry_waiting_soon() noexcept
     if (retry_timer_->running()) {
         retry_timer_->start(milliseconds{ 1 });
     }
-}
-
-void ClusterClient::retry_waiting()
-{
-    waiting_.release([this](Call& call) { return route(call); });
 }
 
 std::vector<Server*> ClusterClient::known_nodes()

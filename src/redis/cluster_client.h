@@ -6,7 +6,6 @@
 #include "redis/map_search.h"
 #include "redis/retired_servers.h"
 #include "redis/takeover_window.h"
-#include "redis/waiting_calls.h"
 
 #include <array>
 #include <map>
@@ -26,7 +25,6 @@ public:
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::uint32_t shard) const noexcept override;
-    bool idle() override { return waiting_.empty() && Client::idle(); }
     bool refuses(std::uint32_t shard) const noexcept override;
     ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
@@ -53,7 +51,6 @@ private:
     void taken_over(Server& old) noexcept;
     bool send_elsewhere(Call& call);
     bool wait(Call& call) noexcept;
-    void retry_waiting();
     void retry_waiting_soon() noexcept;
 
     std::vector<Server*> known_nodes() override;
@@ -63,7 +60,6 @@ private:
     void retire_unused(const std::set<const Server*>& owners);
     void report_masters(const std::set<const Server*>& owners);
 
-    WaitingCalls waiting_;  // for the first map, or a takeover
     std::map<std::string, std::unique_ptr<Server>, std::less<>> nodes_;  // by name
     std::array<Server*, slot_count> slots_{};
     RetiredServers retired_;

@@ -189,7 +189,7 @@ try {
 }
 
 void MapSearch::exhausted() noexcept
-try {
+{
     end();
     if (closed_) {
         return;
@@ -197,8 +197,6 @@ try {
     owner_.map_not_found(reason_);
     seeds_.look_up();
     want();
-} catch (const std::exception&) {
-    want();  // out of memory
 }
 
 void MapSearch::server_down(Server&, std::string_view reason) noexcept

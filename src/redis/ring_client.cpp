@@ -39,13 +39,6 @@ RingClient::~RingClient()
     close();
 }
 
-void RingClient::connect()
-{
-    for (const auto& server : servers_) {
-        server->start();
-    }
-}
-
 bool RingClient::route(Call& call)
 {
     return servers_[*call.routing.shard]->send(call);
@@ -65,13 +58,6 @@ void RingClient::each_server(const std::function<void(Server&)>& visit)
 {
     for (const auto& server : servers_) {
         visit(*server);
-    }
-}
-
-void RingClient::disconnect() noexcept
-{
-    for (const auto& server : servers_) {
-        server->close();
     }
 }
 

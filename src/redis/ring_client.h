@@ -21,8 +21,6 @@ public:
     void server_reconnected(Server& server) noexcept override;
 
 private:
-    void connect() override;
-    void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
 

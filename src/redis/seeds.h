@@ -3,6 +3,7 @@
 #include "loop/event_loop.h"
 #include "redis/address_cycle.h"
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -33,8 +34,8 @@ public:
     }
 
     /// Looks up the names again, if the loop can. The results change the addresses later.
-    void look_up()
-    {
+    void look_up() noexcept
+    try {
         for (std::size_t i = 0; i < endpoints_.size(); ++i) {
             const std::string& name = endpoints_[i].host_name;
             if (name.empty() || is_numeric_address(name)) {
@@ -46,6 +47,8 @@ public:
                 }
             });
         }
+    } catch (const std::exception&) {
+        // Out of memory: the names are looked up after the next failure.
     }
 
 private:

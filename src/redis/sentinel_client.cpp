@@ -12,7 +12,6 @@ SentinelClient::SentinelClient(ClientParts parts)
     : Client(std::move(parts)),
       master_options_(options_.server),
       sentinel_options_(options_.server),
-      waiting_(loop_, [](unsigned) {}),
       retired_(loop_, options_.server),
       sentinels_(loop_, endpoints_of(options_)),
       tries_(
@@ -35,10 +34,6 @@ SentinelClient::~SentinelClient()
 
 void SentinelClient::connect()
 {
-    up_ = false;
-    if (master_ != nullptr) {
-        master_->start();
-    }
     look_up();
 }
 
@@ -52,11 +47,7 @@ void SentinelClient::disconnect() noexcept
     if (link_ != nullptr) {
         link_->close();
     }
-    if (master_ != nullptr) {
-        master_->close();
-    }
     retired_.close();
-    waiting_.end_all();
 }
 
 bool SentinelClient::route(Call& call)
@@ -86,11 +77,6 @@ try {
     return false;
 }
 
-void SentinelClient::retry_waiting()
-{
-    waiting_.release([this](Call& call) { return route(call); });
-}
-
 bool SentinelClient::refuses(std::uint32_t) const noexcept
 {
     return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
@@ -116,7 +102,6 @@ std::uint32_t SentinelClient::shard_of(std::string_view) const noexcept
 void SentinelClient::server_up(Server& server) noexcept
 try {
     if (&server == master_.get()) {
-        up_ = true;
         Client::server_up(server);
         retry_waiting();
     }
@@ -127,7 +112,6 @@ try {
 void SentinelClient::server_down(Server& server, std::string_view reason) noexcept
 {
     if (&server == master_.get()) {
-        up_ = false;
         Client::server_down(server, reason);
         want_master();
     }
@@ -167,9 +151,8 @@ void SentinelClient::want_master() noexcept
 
 void SentinelClient::look_up() noexcept
 try {
-    dropped_.clear();
     tried_.clear();
-    if (up_ && !doubted_ && link_ != nullptr && link_->is_open()) {
+    if (up() && !doubted_ && link_ != nullptr && link_->is_open()) {
         return;  // nothing has to be looked up any more
     }
     reason_.clear();
@@ -212,41 +195,29 @@ void SentinelClient::exhausted() noexcept
     if (master_ == nullptr) {
         waiting_.end_all();
     }
-    look_sentinels_up();
+    sentinels_.look_up();
     if (!std::exchange(unknown_reported_, true)) {
         events_.servers_unknown(reason_);
     }
     want_master();
 }
 
-void SentinelClient::look_sentinels_up() noexcept
-try {
-    sentinels_.look_up();
-} catch (const std::exception&) {
-    // Out of memory: the names are looked up after the next failure.
-}
-
 /// Keeps the link, which was the first to name the master, and drops the others.
 void SentinelClient::listen_to(SentinelLink& link) noexcept
-try {
+{
     if (&link == link_.get()) {
         return;
     }
     tries_.end();
-    if (link_ != nullptr) {
-        tried_.push_back(std::move(link_));
-    }
     for (auto& tried : tried_) {
         if (tried.get() == &link) {
-            link_ = std::move(tried);
-        } else {
-            tried->close();
-            dropped_.push_back(std::move(tried));
+            std::swap(tried, link_);
         }
     }
-    tried_.clear();
-} catch (const std::exception&) {
-    // Out of memory: the other links stay until the next look-up.
+    std::erase(tried_, nullptr);
+    for (const auto& tried : tried_) {
+        tried->close();
+    }
 }
 
 void SentinelClient::master_is(SentinelLink& link, const Endpoint& master) noexcept
@@ -264,7 +235,7 @@ try {
     } else if (was_unknown) {
         report_master();
     }
-    if (!up_) {
+    if (!up()) {
         want_master();  // the sentinel's information may be old
     }
 } catch (const std::exception&) {
@@ -275,7 +246,6 @@ void SentinelClient::use_master(const Endpoint& master)
 {
     const bool replaced = master_ != nullptr;
     auto next = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
-    up_ = false;
     if (replaced) {
         next->clock().takes_over_from(master_->clock());
         master_->replaced();

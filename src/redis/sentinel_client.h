@@ -6,7 +6,6 @@
 #include "redis/sentinel_link.h"
 #include "redis/staggered_tries.h"
 #include "redis/takeover_window.h"
-#include "redis/waiting_calls.h"
 
 namespace ratelimit::redis {
 
@@ -20,7 +19,6 @@ public:
     ~SentinelClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    bool idle() override { return waiting_.empty() && Client::idle(); }
     bool refuses(std::uint32_t shard) const noexcept override;
     ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
@@ -45,28 +43,24 @@ private:
     void look_up() noexcept;
     bool try_candidate(std::size_t candidate) noexcept;
     void exhausted() noexcept;
-    void look_sentinels_up() noexcept;
     void listen_to(SentinelLink& link) noexcept;
     void use_master(const Endpoint& master);
     void report_master();
-    void retry_waiting();
+    bool up() const noexcept { return master_ != nullptr && master_->up(); }
 
     ServerOptions master_options_;
     ServerOptions sentinel_options_;
-    WaitingCalls waiting_;  // for the first master, or a takeover
     std::unique_ptr<Server> master_;
     RetiredServers retired_;
     Seeds sentinels_;
     StaggeredTries tries_;
-    std::vector<Endpoint> candidates_;                    // of this look-up
-    std::vector<std::unique_ptr<SentinelLink>> tried_;    // in this look-up
-    std::unique_ptr<SentinelLink> link_;                  // the one with the subscription
-    std::vector<std::unique_ptr<SentinelLink>> dropped_;  // closed, destroyed by the next look-up
+    std::vector<Endpoint> candidates_;                  // of this look-up
+    std::vector<std::unique_ptr<SentinelLink>> tried_;  // destroyed by the next look-up
+    std::unique_ptr<SentinelLink> link_;                // the one with the subscription
     std::unique_ptr<Timer> look_up_timer_;
     std::size_t first_;  // decides the first candidate of a look-up
     TakeoverWindow takeover_;
     bool doubted_ = false;  // the master replied that it is a replica
-    bool up_ = false;
     bool unknown_reported_ = false;
     std::string reason_;  // why a sentinel did not name the master
 };
