@@ -90,8 +90,6 @@ AheadUnits::AheadUnits(redis::Client& client, microseconds (*clock)() noexcept)
     pause_timer_->cancelable(true);
 }
 
-AheadUnits::~AheadUnits() = default;
-
 UnansweredKey* AheadUnits::find(std::size_t hash, std::string_view redis_key) noexcept
 {
     return keys_.find(

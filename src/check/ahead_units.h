@@ -92,7 +92,6 @@ class AheadUnits {
 public:
     /// `clock`: of KeyAnswer::sent and received.
     AheadUnits(redis::Client& client, microseconds (*clock)() noexcept);
-    ~AheadUnits();
     AheadUnits(const AheadUnits&) = delete;
     AheadUnits& operator=(const AheadUnits&) = delete;
 

@@ -90,7 +90,9 @@ bool CheckMessage::matches(const ShardPart& part) const noexcept
     return std::equal(
         limits_.begin(), limits_.end(), part.limits.begin(), part.limits.end(),
         [](const LimitCheck& limit, const RemoteLimit* other) {
-            return limit.redis_key == other->redis_key && alike(limit, *other)
+            return limit.redis_key == other->redis_key && limit.policy == other->policy
+                && limit.shadow == other->shadow && limit.block_apart == other->block_apart
+                && limit.now.has_value() == other->now.has_value()
                 && (limit.states != nullptr) == (other->holdings != nullptr);
         });
 }
@@ -131,7 +133,7 @@ void CheckMessage::leave_holdings() noexcept
 bool CheckMessage::send() noexcept
 {
     each_holding([](Holding& holding) { holding.begin(true); });
-    const bool sent = client_->try_send(*this);
+    const bool sent = client_->send(*this);
     if (!sent) {
         each_holding([](Holding& holding) { holding.failed(Holding::Executed::nothing); });
         each_holding([](Holding& holding) { holding.message_ended(false); });

@@ -7,7 +7,6 @@
 namespace ratelimit {
 
 LeaseRenewals::LeaseRenewals(redis::Client& client) noexcept : client_(client) {}
-LeaseRenewals::~LeaseRenewals() = default;
 
 void LeaseRenewal::write(redis::CommandBuffer& command) const
 {

@@ -71,7 +71,6 @@ private:
 class LeaseRenewals {
 public:
     explicit LeaseRenewals(redis::Client& client) noexcept;
-    ~LeaseRenewals();
     LeaseRenewals(const LeaseRenewals&) = delete;
     LeaseRenewals& operator=(const LeaseRenewals&) = delete;
 

@@ -55,12 +55,6 @@ void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 
 }  // namespace
 
-bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
-{
-    return left.policy == right.policy && left.shadow == right.shadow
-        && left.block_apart == right.block_apart && left.now.has_value() == right.now.has_value();
-}
-
 std::size_t count_blocks(std::span<const LimitCheck> checks) noexcept
 {
     return static_cast<std::size_t>(std::count_if(checks.begin(), checks.end(), blocks));

@@ -33,9 +33,6 @@ struct LimitCheck {
     bool block_apart = false;           // the block was read by a command of its own (BlockRead)
 };
 
-/// Whether all but the key, cost and time are equal.
-bool alike(const LimitCheck& left, const LimitCheck& right) noexcept;
-
 /// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
 /// (several_script):
 ///   sequence  KEYS key... block_key..., of each request in turn; ARGV[1] for each limit: now quota

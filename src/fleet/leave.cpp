@@ -4,7 +4,6 @@
 #include "redis/call.h"
 #include "redis/command.h"
 #include "redis/make_client.h"
-#include "redis/no_events.h"
 
 #include "lua_scripts.h"
 
@@ -63,7 +62,7 @@ bool leave_fleet(std::string_view id, const redis::ClientOptions& options, const
     PollLoop loop;
     redis::ScriptRegistry scripts;
     LeaveCall call(scripts.add(std::string(lua::fleet_leave)), keys, id);
-    redis::NoEvents events;
+    redis::ClientEvents events;
     const auto client = redis::make_client({ loop, options, scripts, events });
     client->start();
     const milliseconds end = loop.now() + std::min(client->longest_wait(), longest_hold_up);

@@ -12,7 +12,6 @@
 #include "redis/context.h"
 #include "redis/error_table.h"
 #include "redis/make_client.h"
-#include "redis/no_events.h"
 #include "redis/ring_client.h"
 
 #include <algorithm>
@@ -140,7 +139,7 @@ void RedisBlock::send_owed() noexcept
     }
     nginx::guarded(ngx_cycle->log, [this] {
         fleet::PollLoop loop;
-        redis::NoEvents events;
+        redis::ClientEvents events;
         const auto last = redis::make_client({ loop, options, scripts, events });
         const auto told = [&last] { return last->outbox().empty(); };
         last->start();

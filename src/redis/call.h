@@ -138,14 +138,6 @@ private:
     Call** pending_ = nullptr;  // the pointer to this call in the client's record; null: none
 };
 
-/// A call that is always written as a part of a batch.
-class BatchCall : public Call, protected BatchPart {
-public:
-    BatchPart* batch_part() noexcept final { return this; }
-    void write(CommandBuffer&) const final {}
-    bool on_reply(const redisReply&) noexcept final { return false; }
-};
-
 /// A call of a command without a script.
 class CommandCall : public Call {
 public:

@@ -46,8 +46,8 @@ void Client::rest()
     }
 }
 
-bool Client::send(Call& call)
-{
+bool Client::send(Call& call) noexcept
+try {
     if (state_ == State::resting) {
         start();
     }
@@ -59,6 +59,8 @@ bool Client::send(Call& call)
     call.routing.expires = expires.count() != 0 ? expires : now() + longest_wait();
     call.routing.shard = shard ? *shard : shard_of(call.routing_key());
     return route(call);
+} catch (const std::exception&) {
+    return false;
 }
 
 bool Client::reroute(Server&, Call& call) noexcept

@@ -39,26 +39,26 @@ struct ClientOptions {
 std::vector<Endpoint> endpoints_of(const ClientOptions& options);
 
 /// The events that a client reports to its owner: changes of state, not calls. Called from the
-/// loop.
+/// loop. By default none is noted.
 class ClientEvents {
 public:
     virtual ~ClientEvents() = default;
-    virtual void server_up(const Endpoint& server) noexcept = 0;
+    virtual void server_up(const Endpoint& /*server*/) noexcept {}
     /// The server cannot be connected to, or the last usable connection was lost. Called once until
     /// the next server_up. `reason` is one line: the error of connect, AUTH, SELECT, EVAL or the
     /// lost connection.
-    virtual void server_down(const Endpoint& server, std::string_view reason) noexcept = 0;
+    virtual void server_down(const Endpoint& /*server*/, std::string_view /*reason*/) noexcept {}
     /// Redis replied to a call with an error. Called once for errors of one kind (the first word),
     /// until ten seconds have passed without any.
-    virtual void error_reply(const Endpoint& server, std::string_view text) noexcept = 0;
+    virtual void error_reply(const Endpoint& /*server*/, std::string_view /*text*/) noexcept {}
     /// The server with this number (Client::server_of) may have lost its counts: a connection was
     /// made again, or another server has its keys now.
-    virtual void counts_may_be_lost(std::uint32_t server) noexcept = 0;
+    virtual void counts_may_be_lost(std::uint32_t /*server*/) noexcept {}
     /// Cluster and sentinel: it has become known which servers have the keys, or they have changed.
-    virtual void servers_known(std::string_view text) noexcept = 0;
+    virtual void servers_known(std::string_view /*text*/) noexcept {}
     /// Cluster and sentinel: no server tells which ones have the keys. Called once until the next
     /// servers_known.
-    virtual void servers_unknown(std::string_view reason) noexcept = 0;
+    virtual void servers_unknown(std::string_view /*reason*/) noexcept {}
 };
 
 /// The state of one of a client's servers.
@@ -91,15 +91,9 @@ public:
     /// Sends the call, or keeps it until its server is known and connected. No call waits longer
     /// than connect_timeout + timeout, including redirections. False: the circuit breaker of its
     /// server is open, or there is no connection and none is being made (the next attempt is
-    /// later). The call was not accepted, and none of its functions is called.
-    bool send(Call& call);
-    /// The same without exceptions. False also if there is no memory.
-    bool try_send(Call& call) noexcept
-    try {
-        return send(call);
-    } catch (const std::exception&) {
-        return false;
-    }
+    /// later), or there is no memory. The call was not accepted, and none of its functions is
+    /// called.
+    bool send(Call& call) noexcept final;
 
     /// Writes at once all that waits for the end of the loop's turn: the loop does not run any
     /// longer.
@@ -161,7 +155,6 @@ public:
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
     std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
-    bool send_owed(Call& call) noexcept override { return try_send(call); }
 
     /// Probes the servers that have been silent for a second.
     void probe();

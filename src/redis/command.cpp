@@ -1,6 +1,5 @@
 #include "redis/command.h"
 
-#include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -8,22 +7,6 @@
 namespace ratelimit::redis {
 
 namespace {
-
-class Digits {
-public:
-    explicit Digits(std::int64_t number) noexcept
-        : end_(std::to_chars(text_.data(), text_.data() + text_.size(), number).ptr)
-    {
-    }
-    std::string_view view() const noexcept
-    {
-        return { text_.data(), static_cast<std::size_t>(end_ - text_.data()) };
-    }
-
-private:
-    std::array<char, 24> text_{};
-    char* end_;
-};
 
 constexpr std::size_t most_digits = 20;
 constexpr std::string_view line_end = "\r\n";
@@ -61,7 +44,7 @@ char* put_double(char* out, double number) noexcept
 void append_bulk(std::string& out, std::string_view text)
 {
     out += '$';
-    out += Digits(static_cast<std::int64_t>(text.size())).view();
+    out += std::to_string(text.size());
     out += "\r\n";
     out += text;
     out += "\r\n";
@@ -72,7 +55,7 @@ void append_bulk(std::string& out, std::string_view text)
 std::string plain_command(std::initializer_list<std::string_view> words)
 {
     std::string text = "*";
-    text += Digits(static_cast<std::int64_t>(words.size())).view();
+    text += std::to_string(words.size());
     text += "\r\n";
     for (const std::string_view word : words) {
         append_bulk(text, word);

@@ -113,7 +113,7 @@ void Connection::disconnected(Pipeline& pipeline, std::string_view reason) noexc
 {
     if (!uses(pipeline)) {
         silent_.close(pipeline);
-    } else if (state_ != State::connecting || pipeline.encrypted() || handshake_.done()) {
+    } else if (state_ != State::connecting || pipeline.tls() != nullptr || handshake_.done()) {
         lose(reason);
     } else if (handshake_.leave_name_out()) {
         lose(reason, Loss::good);
@@ -258,13 +258,13 @@ void Connection::answered(Pipeline& pipeline, const redisReply& reply)
 void Connection::answered_well(
     Pipeline& pipeline, InFlight::Command& command, const redisReply& reply)
 {
-    owner_.command_answered(command.calls.front()->kind == PendingCall::Kind::probe);
     const Exchange exchange{ &clock_, command.sent, ServerClock::steady_now() };
-    if (command.in_time) {
-        owner_.call_answered(exchange.answered - exchange.sent);
-    }
+    const auto took = exchange.answered - exchange.sent;
+    owner_.command_answered(
+        command.calls.front()->kind == PendingCall::Kind::probe,
+        command.in_time ? std::optional{ took } : std::nullopt);
     const bool good = deliver_all(command.calls, records_, reply, exchange, [this](Call& call) {
-        owner_.reply_malformed(call);
+        owner_.call_refused(&call, "malformed reply");
     });
     if (uses(pipeline) && good) {
         reconnect_.answered();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -35,17 +36,14 @@ public:
     virtual bool send_again(Call& call, bool had_left) noexcept = 0;
     /// A command, which may be that of many calls.
     virtual void command_sent() noexcept = 0;
-    /// A command has a reply that is not an error. Its calls may have timed out. `probe`: of
-    /// PendingCall.
-    virtual void command_answered(bool probe) noexcept = 0;
+    /// A command has a reply that is not an error. `probe`: of PendingCall. `took`: since it was
+    /// sent; empty: all its calls have timed out.
+    virtual void command_answered(bool probe, std::optional<microseconds> took) noexcept = 0;
     /// A reply came on a connection that was given up.
     virtual void replied_late() noexcept = 0;
-    /// As command_answered, before all calls have timed out. `took`: since it was sent.
-    virtual void call_answered(microseconds took) noexcept = 0;
-    /// A call has an error reply. The server must end the call; null: no caller waits for it.
+    /// A call has an error reply, or a malformed one. The server must end the call; null: no caller
+    /// waits for it.
     virtual void call_refused(Call* call, std::string_view error) noexcept = 0;
-    /// The reply to a call is malformed. The server must end the call.
-    virtual void reply_malformed(Call& call) noexcept = 0;
     /// A call for `requests` requests has timed out. `sent`: when its command was sent.
     virtual void call_timed_out(unsigned requests, milliseconds sent) noexcept = 0;
 };

@@ -58,6 +58,15 @@ void on_disconnect(const redisAsyncContext* context, int) noexcept
     }
 }
 
+/// A null reply means that the connection is lost, which `disconnected` handles.
+void on_reply(redisAsyncContext* context, void* reply, void*) noexcept
+{
+    ContextOwner* owner = owner_of(context);
+    if (owner != nullptr && reply != nullptr) {
+        owner->call_replied(*static_cast<redisReply*>(reply));
+    }
+}
+
 }  // namespace
 
 redisAsyncContext* open_context(
@@ -98,24 +107,11 @@ redisAsyncContext* open_context(
     return nullptr;
 }
 
-bool issue_command(
-    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept
+bool issue_command(redisAsyncContext& context, std::string_view text, bool reply) noexcept
 {
-    return redisAsyncFormattedCommand(&context, on_reply, nullptr, text.data(), text.size())
+    return redisAsyncFormattedCommand(
+               &context, reply ? on_reply : nullptr, nullptr, text.data(), text.size())
         == REDIS_OK;
-}
-
-void on_call_reply(redisAsyncContext* context, void* reply, void*) noexcept
-{
-    ContextOwner* owner = owner_of(context);
-    if (owner != nullptr && reply != nullptr) {
-        owner->call_replied(*static_cast<redisReply*>(reply));
-    }
-}
-
-void disown_context(redisAsyncContext& context) noexcept
-{
-    context.data = nullptr;
 }
 
 void write_out(redisAsyncContext& context) noexcept

@@ -22,18 +22,9 @@ inline bool is_own_lack(std::string_view reason) noexcept
 redisAsyncContext* open_context(
     EventLoop& loop, const Endpoint& server, ContextOwner& owner, std::string& reason);
 
-using ReplyHandler = void(redisAsyncContext*, void* reply, void*);
-
-/// Adds a command to what is written at the end of the loop's turn. False: out of memory.
-bool issue_command(
-    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept;
-
-/// Passes the reply to the owner that the context has then. A null reply means that the connection
-/// is lost, which `disconnected` handles.
-void on_call_reply(redisAsyncContext* context, void* reply, void*) noexcept;
-
-/// From now on no owner gets its events.
-void disown_context(redisAsyncContext& context) noexcept;
+/// Adds a command to what is written at the end of the loop's turn. `reply`: the owner that the
+/// context has then gets its reply. False: out of memory.
+bool issue_command(redisAsyncContext& context, std::string_view text, bool reply) noexcept;
 
 /// Writes what has been issued, as far as the socket takes it now, and does not wait for the end of
 /// the turn. An error is found then.

@@ -16,8 +16,8 @@ public:
     virtual void connected() noexcept = 0;
     /// hiredis frees the context when this returns.
     virtual void disconnected(std::string_view reason) noexcept = 0;
-    /// The reply to a command that was issued with on_call_reply.
-    virtual void call_replied(const redisReply&) noexcept {}
+    /// The reply to a command that was issued with `reply`.
+    virtual void call_replied(const redisReply& reply) noexcept = 0;
     virtual const ssl_st* tls() const noexcept = 0;  // of the context; null: no TLS
     /// The most memory of the oldest reply that is awaited (ReplyLimits).
     virtual std::size_t longest_reply() const noexcept = 0;

@@ -134,7 +134,6 @@ void Outbox::take(Outbox& other) noexcept
             for (const List<Owed>& list : lists) {
                 list.each([&](Owed& owed) {
                     other.settled(owed);
-                    owed.outbox_ = this;
                     send(owed);
                 });
             }
@@ -218,7 +217,7 @@ void Outbox::send(Owed& owed, Queue* queue) noexcept
     add(owed, terms);
     owed.routing = {};
     owed.routing.shard = terms.shard;
-    if (!client_.send_owed(owed)) {
+    if (!client_.send(owed)) {
         owed.ended(Fate::unsent);
     }
 }

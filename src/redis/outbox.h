@@ -21,16 +21,16 @@ class Outbox;
 class OutboxOwner {
 public:
     virtual ~OutboxOwner() = default;
-    /// As Client::send. False also if there is no memory.
-    virtual bool send_owed(Call& call) noexcept = 0;
+    /// Client::send.
+    virtual bool send(Call& call) noexcept = 0;
     /// A number for the shard's server, the same in each worker. In a cluster, two servers may have
     /// the same number.
     virtual std::uint32_t server_of(std::uint32_t shard) const noexcept = 0;
 };
 
 /// A message that is repeated until Redis has answered or it has lapsed. No request waits for the
-/// answer.
-class Owed : public BatchCall, public Link<Owed> {
+/// answer. It is always written as a part of a batch.
+class Owed : public Call, protected BatchPart, public Link<Owed> {
 public:
     enum class Rank : std::uint8_t {
         held,    // Redis must count it
@@ -47,6 +47,9 @@ public:
 
     ~Owed() override;
 
+    BatchPart* batch_part() noexcept final { return this; }
+    void write(CommandBuffer&) const final {}
+    bool on_reply(const redisReply&) noexcept final { return false; }
     bool on_part(ReplyPart part) noexcept final;
     void ended(Fate fate) noexcept final;
     void overdue(PendingCall& reply) noexcept final;

@@ -30,7 +30,7 @@ redisContext& Pipeline::socket() const noexcept
 
 bool Pipeline::issue(std::string_view command, bool reply) noexcept
 {
-    return open() && issue_command(*context_, command, reply ? on_call_reply : nullptr);
+    return open() && issue_command(*context_, command, reply);
 }
 
 void Pipeline::mark_sent() noexcept
@@ -102,7 +102,7 @@ void Pipeline::call_replied(const redisReply& reply) noexcept
 void Pipeline::disconnected(std::string_view reason) noexcept
 {
     const auto self = shared_from_this();
-    disown_context(*std::exchange(context_, nullptr));  // hiredis frees it
+    std::exchange(context_, nullptr)->data = nullptr;  // hiredis frees it
     owner_.disconnected(*this, reason);
 }
 

@@ -54,7 +54,6 @@ public:
     redisContext& socket() const noexcept;
     /// From now on it is encrypted by this.
     void encrypt(ssl_st& tls) noexcept { tls_ = &tls; }
-    bool encrypted() const noexcept { return tls_ != nullptr; }
     const ssl_st* tls() const noexcept override { return tls_; }
 
     InFlight& calls() noexcept { return in_flight_; }

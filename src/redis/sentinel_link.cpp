@@ -32,36 +32,13 @@ std::string subscription()
 
 }  // namespace
 
-struct SentinelLink::Hooks {
-    static SentinelLink* of(const redisAsyncContext* context) noexcept
-    {
-        return static_cast<SentinelLink*>(static_cast<ContextOwner*>(context->data));
-    }
-
-    template <class Body>
-    static void contained(SentinelLink& link, Body&& body) noexcept
-    {
-        try {
-            body();
-        } catch (const std::exception& error) {
-            link.lose(error.what());
-        }
-    }
-
-    static void on_reply(redisAsyncContext* context, void* data, void*) noexcept
-    {
-        SentinelLink* link = of(context);
-        if (link == nullptr || data == nullptr) {
-            return;  // the connection is lost, which `disconnected` handles
-        }
-        const auto& reply = *static_cast<const redisReply*>(data);
-        if (reply.type == REDIS_REPLY_ERROR) {
-            link->lose(text_of(reply));
-            return;
-        }
-        contained(*link, [&] { link->answered(reply); });
-    }
-};
+template <class Body>
+void SentinelLink::contained(Body&& body) noexcept
+try {
+    body();
+} catch (const std::exception& error) {
+    lose(error.what());
+}
 
 SentinelLink::SentinelLink(
     EventLoop& loop, Endpoint sentinel, const ServerOptions& options, std::string master,
@@ -83,7 +60,7 @@ SentinelLink::~SentinelLink()
 
 void SentinelLink::open() noexcept
 {
-    Hooks::contained(*this, [&] { begin(); });
+    contained([this] { begin(); });
 }
 
 void SentinelLink::close() noexcept
@@ -119,10 +96,19 @@ void SentinelLink::begin_handshake()
     }
     commands += plain_command({ "SENTINEL", "get-master-addr-by-name", master_ });
     commands += subscription();
-    if (!issue_command(*context_, commands, Hooks::on_reply)) {
+    if (!issue_command(*context_, commands, true)) {
         throw std::runtime_error("out of memory");
     }
     context_->c.flags |= REDIS_MONITORING;
+}
+
+void SentinelLink::call_replied(const redisReply& reply) noexcept
+{
+    if (reply.type == REDIS_REPLY_ERROR) {
+        lose(text_of(reply));
+    } else {
+        contained([&] { answered(reply); });
+    }
 }
 
 void SentinelLink::answered(const redisReply& reply)
@@ -181,7 +167,7 @@ void SentinelLink::heard(const redisReply& reply)
 void SentinelLink::fire() noexcept
 {
     if (awaited_ == Awaited::news && !probed_) {
-        Hooks::contained(*this, [this] { probe(); });
+        contained([this] { probe(); });
     } else {
         lose("no answer in time");
     }
@@ -214,7 +200,7 @@ bool SentinelLink::find(std::string_view host, std::string_view port)
 
 void SentinelLink::connected() noexcept
 {
-    Hooks::contained(*this, [this] { begin_handshake(); });
+    contained([this] { begin_handshake(); });
 }
 
 void SentinelLink::disconnected(std::string_view reason) noexcept

@@ -46,9 +46,10 @@ public:
 private:
     static constexpr milliseconds most_silence{ 1000 };
 
-    struct Hooks;
     enum class Awaited : std::uint8_t { authentication, address, subscription, news };
 
+    template <class Body>
+    void contained(Body&& body) noexcept;
     void begin();
     void begin_handshake();
     void answered(const redisReply& reply);
@@ -60,6 +61,7 @@ private:
     void lose(std::string_view reason, bool freed_by_hiredis = false) noexcept;
     void connected() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
+    void call_replied(const redisReply& reply) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
     std::size_t longest_reply() const noexcept override { return usual_reply; }
 

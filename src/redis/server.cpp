@@ -309,12 +309,6 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
     }
 }
 
-void Server::reply_malformed(Call& call) noexcept
-{
-    note_error("malformed reply", call.request_count());
-    call.ended(Fate::failed);
-}
-
 void Server::note_error(std::string_view error, unsigned checks) noexcept
 try {
     stats_.error_replies += checks;
@@ -341,9 +335,13 @@ void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
     }
 }
 
-void Server::command_answered(bool probe) noexcept
+void Server::command_answered(bool probe, std::optional<microseconds> took) noexcept
 {
     breaker_.answered();
+    if (took) {
+        lateness_.answered();
+        stats_.answered(*took);
+    }
     // A server may accept connections and answer probes, but refuse all calls.
     if (probe && state_ == State::refusing) {
         return;
@@ -353,12 +351,6 @@ void Server::command_answered(bool probe) noexcept
     if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         reported_errors_.clear();
     }
-}
-
-void Server::call_answered(microseconds took) noexcept
-{
-    lateness_.answered();
-    stats_.answered(took);
 }
 
 /// `answered`: a call. A handshake is no proof if the server has refused calls.

@@ -118,11 +118,9 @@ public:
     void connection_lost(Connection& connection, std::string_view reason, Loss loss) override;
     bool send_again(Call& call, bool had_left) noexcept override;
     void call_refused(Call* call, std::string_view error) noexcept override;
-    void reply_malformed(Call& call) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
-    void command_answered(bool probe) noexcept override;
+    void command_answered(bool probe, std::optional<microseconds> took) noexcept override;
     void replied_late() noexcept override { breaker_.answered(); }
-    void call_answered(microseconds took) noexcept override;
     void command_sent() noexcept override { ++stats_.calls; }
 
 private:
