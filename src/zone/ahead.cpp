@@ -85,8 +85,10 @@ void settle_ahead(const AppliedLimit& limit, std::int64_t cost) noexcept
     if (more != nullptr) {
         units.add(*more, cost - limit.cost);
     } else {
-        const Refund counted{ limit.cost, {}, {} };
-        settle(limit.coalescer->client(), limit.receipt(), counted, cost, limit.began);
+        redis::Client& client = limit.coalescer->client();
+        Receipt receipt = limit.receipt();
+        receipt.shard = client.shard_of(receipt.redis_key);  // no Check has set that of the limit
+        settle(client, receipt, { limit.cost, {}, {} }, cost, limit.began);
     }
 }
 
