@@ -34,7 +34,6 @@ private:
 /// Keeps the reason of a failure.
 class Reasons final : public redis::ClientEvents {
 public:
-    void server_up(const redis::Endpoint&) noexcept override {}
     void server_down(const redis::Endpoint& server, std::string_view reason) noexcept override
     {
         set(server, reason);
@@ -43,8 +42,6 @@ public:
     {
         set(server, text);
     }
-    void counts_may_be_lost(std::uint32_t) noexcept override {}
-    void servers_known(std::string_view) noexcept override {}
     void servers_unknown(std::string_view reason) noexcept override
     {
         try {

@@ -29,11 +29,11 @@ void report_client(
 {
     nginx::guarded(ngx_cycle->log, [&] {
         RedisCounters all(counters);
-        client.look_at_servers([&](const redis::ServerView& view) {
-            const RedisCounters::Sight sight{ view.up, view.breaker_open };
+        client.each_server([&](redis::Server& server) {
+            const RedisCounters::Sight sight{ server.up(), server.refuses() };
             all.add(
-                redis, view.endpoint.name, counts_in(view.stats), ngx_exiting ? nullptr : &sight,
-                static_cast<unsigned>(ngx_worker), report_time());
+                redis, server.endpoint().name, counts_in(server.take_stats()),
+                ngx_exiting ? nullptr : &sight, static_cast<unsigned>(ngx_worker), report_time());
         });
         const RedisCounters::BlockCounts counts{ coalesced, client.take_failed() };
         if (counts.coalesced != 0 || counts.failed != 0) {

@@ -75,11 +75,4 @@ void Client::probe()
     each_server([](Server& server) { server.probe(); });
 }
 
-void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
-{
-    each_server([&](Server& server) {
-        look({ server.endpoint(), server.up(), server.refuses(), server.take_stats() });
-    });
-}
-
 }  // namespace ratelimit::redis

@@ -61,14 +61,6 @@ public:
     virtual void servers_unknown(std::string_view /*reason*/) noexcept {}
 };
 
-/// The state of one of a client's servers.
-struct ServerView {
-    const Endpoint& endpoint;
-    bool up;
-    bool breaker_open;
-    ServerStats stats;  // since they were last read
-};
-
 /// The parameters of a client. The referenced objects must outlive it.
 struct ClientParts {
     EventLoop& loop;
@@ -158,8 +150,8 @@ public:
 
     /// Probes the servers that have been silent for a second.
     void probe();
-    /// Calls `look` with each known server and its counters since the last time.
-    void look_at_servers(const std::function<void(const ServerView&)>& look);
+    /// Calls `visit` with each known server.
+    virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
     void server_up(Server& server) noexcept override
     {
@@ -194,7 +186,6 @@ protected:
     virtual void disconnect() noexcept {}
     /// Sends a call whose `routing` is set. False: see send.
     virtual bool route(Call& call) = 0;
-    virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
     EventLoop& loop_;
     const ClientOptions options_;

@@ -160,15 +160,6 @@ private:
 
 Servers servers;
 
-class NoEvents final : public redis::ClientEvents {
-    void server_up(const redis::Endpoint&) noexcept override {}
-    void server_down(const redis::Endpoint&, std::string_view) noexcept override {}
-    void error_reply(const redis::Endpoint&, std::string_view) noexcept override {}
-    void counts_may_be_lost(std::uint32_t) noexcept override {}
-    void servers_known(std::string_view) noexcept override {}
-    void servers_unknown(std::string_view) noexcept override {}
-};
-
 class NoOwner final : public LimitOwner {};
 
 microseconds monotonic() noexcept
@@ -271,7 +262,7 @@ void run(std::uint8_t topology)
 {
     static const Scripts scripts;
     LibeventLoop loop;
-    NoEvents events;
+    redis::ClientEvents events;
     const auto client =
         redis::make_client({ loop, options_of(topology), scripts.registry, events });
     client->start();

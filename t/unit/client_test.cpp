@@ -172,8 +172,7 @@ TEST_F(Client, sends_the_text_of_a_script_only_until_the_server_has_it)
     server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
     EXPECT_EQ(calls_of_both(), 1) << "the handshake's only: the server has the scripts";
     EXPECT_TRUE(events_.errors.empty());
-    client.look_at_servers(
-        [](const redis::ServerView& view) { EXPECT_EQ(view.stats.error_replies, 0U); });
+    client.each_server([](redis::Server& each) { EXPECT_EQ(each.take_stats().error_replies, 0U); });
 }
 
 TEST_F(Client, counts_no_error_if_a_script_was_missing_and_its_caller_has_gone)

@@ -283,8 +283,8 @@ TEST_F(FailingChecks, all_fail_when_their_call_gets_a_malformed_reply)
         EXPECT_EQ(server.calls(), 2);
         EXPECT_EQ(events_.errors, std::vector<std::string>{ "malformed reply" });
         std::uint64_t errors = 0;
-        client_->look_at_servers(
-            [&](const redis::ServerView& view) { errors += view.stats.error_replies; });
+        client_->each_server(
+            [&](redis::Server& each) { errors += each.take_stats().error_replies; });
         EXPECT_EQ(errors, 10U);
         EXPECT_EQ(server.connections(), 1) << "a new connection would be no better";
         requests_.clear();

@@ -101,10 +101,10 @@ TEST_F(ClientTest, without_a_free_nginx_connection_no_breaker_opens_and_no_addre
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(events_.last_reason, redis::no_connection_left);
     loop_.run_for(1s);  // a silent wait: some attempts fail
-    client.look_at_servers([](const redis::ServerView& view) {
-        EXPECT_FALSE(view.breaker_open);
-        EXPECT_EQ(view.endpoint.host, "127.0.0.1");
-        EXPECT_GE(view.stats.connection_errors, 3U);
+    client.each_server([](redis::Server& each) {
+        EXPECT_FALSE(each.refuses());
+        EXPECT_EQ(each.endpoint().host, "127.0.0.1");
+        EXPECT_GE(each.take_stats().connection_errors, 3U);
     });
     EXPECT_EQ(events_.downs, 1) << "it is reported once";
     loop_.has_room = true;
@@ -129,7 +129,7 @@ TEST_F(ClientTest, without_a_free_file_descriptor_no_breaker_opens)
     setrlimit(RLIMIT_NOFILE, &usual);
     EXPECT_TRUE(down);
     EXPECT_EQ(events_.last_reason, redis::no_file_left);
-    client.look_at_servers([](const redis::ServerView& view) { EXPECT_FALSE(view.breaker_open); });
+    client.each_server([](redis::Server& each) { EXPECT_FALSE(each.refuses()); });
     EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
 }
 

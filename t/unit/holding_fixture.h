@@ -51,16 +51,6 @@ do
 end
 )lua";
 
-class NoEvents final : public redis::ClientEvents {
-public:
-    void server_up(const redis::Endpoint&) noexcept override {}
-    void server_down(const redis::Endpoint&, std::string_view) noexcept override {}
-    void error_reply(const redis::Endpoint&, std::string_view) noexcept override {}
-    void counts_may_be_lost(std::uint32_t) noexcept override {}
-    void servers_known(std::string_view) noexcept override {}
-    void servers_unknown(std::string_view) noexcept override {}
-};
-
 class HoldingTest : public testing::Test, protected TraceMaker {
 protected:
     static constexpr Policy policy{ Algorithm::concurrency, { 5, 60s }, {}, {}, {} };
@@ -345,7 +335,7 @@ protected:
     redisContext* redis_ = nullptr;
     redis::ScriptRegistry scripts_;
     redis::ScriptRegistry loaded_;  // with the clock of the test
-    NoEvents events_;
+    redis::ClientEvents events_;
     std::optional<SequenceScripts> single_;
     std::optional<SequenceScripts> both_;
     redis::ScriptId several_{};

@@ -218,7 +218,7 @@ protected:
     int servers()
     {
         int count = 0;
-        client_->look_at_servers([&](const redis::ServerView&) { ++count; });
+        client_->each_server([&](redis::Server&) { ++count; });
         return count;
     }
 };

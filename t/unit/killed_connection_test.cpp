@@ -145,8 +145,8 @@ TEST_F(KilledConnection, together_with_lost_scripts_fails_no_call)
             const bool all = std::all_of(calls.begin(), calls.end(), [](const EchoCall& call) {
                 return call.answer == "x";
             });
-            client.look_at_servers(
-                [&](const redis::ServerView& view) { reconnects += view.stats.reconnects; });
+            client.each_server(
+                [&](redis::Server& each) { reconnects += each.take_stats().reconnects; });
             return all && reconnects >= lost;
         });
     }

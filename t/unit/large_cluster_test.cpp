@@ -54,7 +54,7 @@ double time_of_map(LibeventLoop& loop, std::size_t nodes)
         best = i == 0 ? best : std::min(best, double(std::clock() - began) / CLOCKS_PER_SEC);
     }
     std::size_t known = 0;
-    cluster.look_at_servers([&](const redis::ServerView&) { ++known; });
+    static_cast<redis::Client&>(cluster).each_server([&](redis::Server&) { ++known; });
     EXPECT_EQ(known, nodes);
     freeReplyObject(reply);
     redisReaderFree(reader);

@@ -205,8 +205,7 @@ TEST_F(OddCluster, any_late_reply_of_a_node_closes_its_breaker)
         one.ignore_time();  // a probe's reply would close it too
         const auto refused = [&client] {
             bool is_open = false;
-            client.look_at_servers(
-                [&](const redis::ServerView& view) { is_open = view.breaker_open; });
+            client.each_server([&](redis::Server& each) { is_open = each.refuses(); });
             return is_open;
         };
         EXPECT_EQ(ask("x"), "no reply in time");

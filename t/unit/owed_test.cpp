@@ -96,7 +96,7 @@ protected:
 
     VirtualLoop loop;
     redis::ScriptRegistry scripts;
-    NoEvents events;
+    redis::ClientEvents events;
     RemoteLimit limit;
     ManualClient client{ loop, scripts, events, scripts };
 };
