@@ -81,6 +81,9 @@ subtest 'every metric that the alerts and the dashboard use exists, and every ru
     is_deeply [map { $_->{name} } @rules], [qw(ratelimit:redis_fails ratelimit:without_redis RatelimitRedisFails
         RatelimitRedisSlow RatelimitRefusesMuch RatelimitNearLimit RatelimitTight RatelimitZoneTooSmall RatelimitFleetSmaller
         RatelimitFleetAway RatelimitSettingsDiffer RatelimitOverridesLeftOut)];
+    my %row = read_file("$top/doc/operations.md") =~ /^\| `(Ratelimit\w+)` \| (\w+) \|/mg;
+    is_deeply \%row, { map { $_->{name} => $_->{labels}{severity} } grep { $_->{type} eq 'alerting' } @rules },
+        'operations.md has each alert, with its severity';
     my %lists = map { $_->{name} => $_->{query}{query} } grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} };
     my %queries = ((map { $_->{name} => $_->{query} } @rules), %lists,
         map { my $panel = $_; map { ("panel $panel->{id} $_->{refId}" => $_->{expr}) } @{ $panel->{targets} } } @panels);
