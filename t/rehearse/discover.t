@@ -80,6 +80,7 @@ subtest '--html is one page that loads nothing, and its figures are right' => su
     unlike $script, qr/innerHTML|insertAdjacent|document\.write|outerHTML/, 'what is shown is made of text nodes';
     is scalar(() = $html =~ m{</script>}g), 2, 'a name of the configuration ends no element';
     my ($data) = $html =~ m{<script type="application/json" id="report">(.*?)</script>}s;
+    unlike $data, qr/"(?:busiest|refused_clients|against)"/, 'the page has no key that is not refused';
     my ($z, $g, $v) = @{ decode_json($data)->{limits} };
     is $v->{points} && @{ $v->{points} }, 0, 'a variable rate has no slider';
     for my $limit ($z, $g) {

@@ -74,6 +74,21 @@ private:
     std::vector<Line> written_;
 };
 
+TEST(RecordTest, WithoutValuesIsStored)
+{
+    const File file(std::tmpfile());
+    Record stored;
+    stored.time = 5;
+    stored.write(file.get());
+    std::rewind(file.get());
+    Record read;
+    read.add("x");
+    ASSERT_TRUE(read.read(file.get()));
+    EXPECT_EQ(read.time, 5);
+    EXPECT_EQ(read.count(), 0U);
+    EXPECT_FALSE(read.read(file.get()));
+}
+
 TEST_F(SortedRecordsTest, SortsInMemory)
 {
     expect_sorted(std::size_t{ 128 } << 20U);

@@ -37,8 +37,10 @@ public:
     {
         const Head head{ time, end, ends_.size(), text_.size() };
         std::fwrite(&head, sizeof(head), 1, file);
-        std::fwrite(ends_.data(), sizeof(std::size_t), ends_.size(), file);
-        std::fwrite(text_.data(), 1, text_.size(), file);
+        if (!ends_.empty()) {
+            std::fwrite(ends_.data(), sizeof(std::size_t), ends_.size(), file);
+            std::fwrite(text_.data(), 1, text_.size(), file);
+        }
     }
     /// Reads what `write` stored. False: the file has ended, or cannot be read.
     bool read(std::FILE* file)
@@ -51,8 +53,9 @@ public:
         end = head.end;
         ends_.resize(head.values);
         text_.resize(head.bytes);
-        return std::fread(ends_.data(), sizeof(std::size_t), head.values, file) == head.values
-            && std::fread(text_.data(), 1, head.bytes, file) == head.bytes;
+        return head.values == 0
+            || (std::fread(ends_.data(), sizeof(std::size_t), head.values, file) == head.values
+                && std::fread(text_.data(), 1, head.bytes, file) == head.bytes);
     }
 
     /// In bytes.

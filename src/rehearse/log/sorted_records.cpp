@@ -36,14 +36,27 @@ void SortedRecords::write_run()
         fail_by_errno("cannot write a temporary file");
     }
     std::rewind(file.get());
-    runs_.push_back({ std::move(file), {} });
     records_.clear();
     bytes_ = 0;
+    open_run(std::move(file));
+}
+
+void SortedRecords::open_run(File file)
+{
+    Run run{ std::move(file), {} };
+    if (read(run)) {
+        runs_.push_back(std::move(run));
+    }
 }
 
 /// The next record of a run. False: it has ended.
 bool SortedRecords::read(Run& run)
 {
+    if (run.file == nullptr) {  // the last run
+        const bool any = at_ < records_.size();
+        run.first = any ? std::move(records_[at_++]) : Record{};
+        return any;
+    }
     const bool any = run.first.read(run.file.get());
     if (!any && std::ferror(run.file.get()) != 0) {
         fail_by_errno("cannot read a temporary file");
@@ -53,9 +66,8 @@ bool SortedRecords::read(Run& run)
 
 void SortedRecords::finish()
 {
-    write_run();
-    records_ = {};
-    std::erase_if(runs_, [](Run& run) { return !read(run); });
+    std::stable_sort(records_.begin(), records_.end(), is_earlier);
+    open_run(nullptr);
 }
 
 const Record* SortedRecords::next()

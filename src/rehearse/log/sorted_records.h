@@ -8,8 +8,8 @@
 namespace ratelimit::rehearse {
 
 /// All records of several logs in the order of their times, however far they are out of it: an
-/// external merge sort, by temporary files. Records of the same time keep the order in which they
-/// were read.
+/// external merge sort. All runs but the last are temporary files. Records of the same time keep
+/// the order in which they were read.
 class SortedRecords {
 public:
     /// Reads the logs while `go_on` returns true; it is called before each record. `run_bytes`: of
@@ -37,18 +37,20 @@ private:
     static constexpr std::size_t default_run_bytes = std::size_t{ 64 } << 20U;
 
     struct Run {
-        File file;
+        File file;     // null: its records are in memory
         Record first;  // that was not returned
     };
 
     void add(const Record& record);
     void write_run();
+    void open_run(File file);
     void finish();
-    static bool read(Run& run);
+    bool read(Run& run);
 
     std::size_t run_bytes_;
     std::size_t bytes_ = 0;        // of records_
     std::vector<Record> records_;  // of the run that is in memory
+    std::size_t at_ = 0;           // the next of them
     std::vector<Run> runs_;        // those that have not ended
     Record current_;
 };

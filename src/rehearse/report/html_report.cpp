@@ -56,7 +56,10 @@ std::string script_json(const Json& data)
 std::string html_report(const Report& report)
 {
     Json data = Json::parse(json_report(report));
+    data.erase("against");  // the page shows no keys but those that are refused
+    data["total"].erase("refused_clients");
     for (std::size_t i = 0; i < report.limits.size(); ++i) {
+        data["limits"][i].erase("busiest");
         add_slider(report.limits[i], data["limits"][i]);
     }
     if (report.first_time >= 0) {
