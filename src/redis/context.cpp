@@ -109,7 +109,9 @@ redisAsyncContext* open_context(
 
 bool issue_command(redisAsyncContext& context, std::string_view text, bool reply) noexcept
 {
-    return redisAsyncFormattedCommand(
+    // Without memory a write leaves hiredis no buffer for another command.
+    return context.c.obuf != nullptr
+        && redisAsyncFormattedCommand(
                &context, reply ? on_reply : nullptr, nullptr, text.data(), text.size())
         == REDIS_OK;
 }

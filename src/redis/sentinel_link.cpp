@@ -178,7 +178,9 @@ void SentinelLink::fire() noexcept
 void SentinelLink::probe()
 {
     const std::string command = subscription();
-    if (redisAppendFormattedCommand(&context_->c, command.data(), command.size()) != REDIS_OK) {
+    redisContext& context = context_->c;
+    if (context.obuf == nullptr  // as in issue_command
+        || redisAppendFormattedCommand(&context, command.data(), command.size()) != REDIS_OK) {
         throw std::runtime_error("out of memory");
     }
     context_->ev.addWrite(context_->ev.data);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <arpa/inet.h>
+#include <hiredis/async.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +19,12 @@ namespace ratelimit {
 namespace {
 
 using redis::Fate;
+
+TEST(Context, without_a_buffer_which_hiredis_had_no_memory_for_takes_no_command)
+{
+    redisAsyncContext context{};
+    EXPECT_FALSE(redis::issue_command(context, "*1\r\n$4\r\nPING\r\n", true));
+}
 
 TEST_F(ClientTest, a_server_that_is_not_running_is_reported_once)
 {
