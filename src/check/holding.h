@@ -90,6 +90,8 @@ private:
     std::string_view routing_key() const noexcept override { return key_; }
     redis::ScriptId script() const noexcept override { return script_; }
     redis::BatchFormat format() const noexcept override { return statement_format; }
+    /// The check of a statement, which asks for nothing.
+    LimitCheck check() const noexcept;
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
@@ -140,7 +142,7 @@ private:
 
     Holdings& all_;
     std::string key_;
-    LimitCheck check_;  // that states what is held
+    Policy policy_;
     redis::ScriptId script_{};
     std::uint32_t shard_ = 0;
 

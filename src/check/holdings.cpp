@@ -40,7 +40,6 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->ahead_ = {};
         // Above those of an earlier holding of the key, also if the clock was set back since.
         found->statement_ = { id_, highest_number_, 0, -1, longest_delay_ };
-        found->check_.states = &found->statement_;
         found->may_count_ = false;
         found->outcome_ = Holding::Outcome::answered;
         found->enter();
@@ -48,7 +47,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         forget_one();
         found->leave();
     }
-    found->check_.policy = check.policy;
+    found->policy_ = check.policy;
     found->script_ = statements;
     return *found;
 }

@@ -51,7 +51,7 @@ private:
 
     std::int64_t rate_;
     std::unordered_map<std::string, Bucket> buckets_;
-    std::size_t most_ = 0;    // so many are there before those like new ones are forgotten
+    std::size_t most_ = 0;    // at this size, keys that are like new ones are forgotten
     Bucket* last_ = nullptr;  // looked up
 };
 
