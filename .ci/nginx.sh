@@ -86,6 +86,7 @@ sanitizers)
     set -- "$@" "--with-ld-opt=$sanitizers" "--with-cc-opt=$sanitizers -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS $checks"
     ;;
 valgrind) set -- "$@" "--with-cc-opt=$checks" ;;
+*) set -- "$@" '--with-cc-opt=-O0 -g0' ;;  # builds in three quarters of the time
 esac
 # As Debian's nginx-dev has it: build.sh configures the module with the same flags.
 {
