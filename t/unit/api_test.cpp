@@ -9,6 +9,7 @@
 namespace ratelimit::http {
 namespace {
 
+using namespace std::string_view_literals;
 using View = ApiPath::View;
 
 View view_of(std::string_view path, std::string_view location = "/ops/")
@@ -191,19 +192,28 @@ TEST(ApiPath, takes_a_hash_if_no_key_is_given)
 std::string written(std::string_view text)
 {
     JsonText json;
-    json.begin_object().text("t", text).end_object();
-    return json.str();
+    json.begin_object().text("t", text);
+    return json.finish();
 }
 
 TEST(JsonText, is_valid_for_any_bytes)
 {
-    EXPECT_EQ(written("a\"b\\c/"), R"({"t":"a\"b\\c/"})");
-    EXPECT_EQ(written({ "\0\x1f\x7f\n", 4 }), R"({"t":"\u0000\u001F\u007F\u000A"})");
-    EXPECT_EQ(written("é€😀"), R"({"t":"é€😀"})");
+    EXPECT_EQ(
+        written("a\"b\\c/"),
+        R"({"t":"a\"b\\c/"})"
+        "\n");
+    EXPECT_EQ(
+        written({ "\0\x1f\x7f\n", 4 }),
+        R"({"t":"\u0000\u001F\u007F\u000A"})"
+        "\n");
+    EXPECT_EQ(
+        written("é€😀"),
+        R"({"t":"é€😀"})"
+        "\n");
     for (const auto* bad :
          { "\xff", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80" }) {
         const auto text = written(bad);
-        EXPECT_EQ(text.find_first_not_of("{\"t:}\\ufffd"), std::string::npos) << text;
+        EXPECT_EQ(text.find_first_not_of("{\"t:}\\ufffd\n"), std::string::npos) << text;
     }
 }
 
@@ -212,8 +222,11 @@ TEST(JsonText, separates_members_by_commas)
     JsonText json;
     json.begin_object().begin_array("a").begin_object().number("n", std::int64_t{ -1 });
     json.end_object().begin_object().end_object().end_array();
-    json.flag("f", true).null("z").seconds("s", 1.5).end_object();
-    EXPECT_EQ(json.str(), R"({"a":[{"n":-1},{}],"f":true,"z":null,"s":1.500000})");
+    json.flag("f", true).null("z").seconds("s", Seconds{ 1.5 }).text("e", or_null(""sv));
+    EXPECT_EQ(
+        json.finish(),
+        R"({"a":[{"n":-1},{}],"f":true,"z":null,"s":1.500000,"e":null})"
+        "\n");
 }
 
 TEST(PercentEncoding, is_reversed_by_decoding)

@@ -52,8 +52,8 @@ std::string body_of(bool passes, std::span<const AppliedLimit> limits)
                 .end_object();
         }
     }
-    json.end_array().end_object();
-    return std::move(json).str() + "\n";
+    json.end_array();
+    return json.finish();
 }
 
 ngx_int_t answer(ngx_http_request_t* r)

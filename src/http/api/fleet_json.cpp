@@ -6,7 +6,6 @@
 #include "limit/percent_text.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -38,34 +37,23 @@ void write_summary(
         .number("nodes", static_cast<std::int64_t>(live))
         .number("known", std::max<std::uint64_t>(listed, nodes.size()))
         .text("redis", fleet.redis().name)
-        .flag("connected", connected);
-    if (list.now_us == 0) {
-        json.null("as_of");
-    } else {
-        json.seconds("as_of", static_cast<double>(list.now_us) / us_a_second);
-    }
-    json.number("overrides", overrides)
+        .flag("connected", connected)
+        .seconds("as_of", or_null(Microseconds(list.now_us)))
+        .number("overrides", overrides)
         .number("overrides_left_out", std::uint64_t{ fleet.shared().shared().left_out.load() })
-        .number("overrides_lost", std::uint64_t{ fleet.shared().shared().lost.load() });
-    const milliseconds lost{ fleet.shared().shared().lost_ms.load() };
-    if (lost.count() == 0) {
-        json.null("lost_at");
-    } else {
-        json.seconds("lost_at", std::chrono::duration<double>(lost).count());
-    }
-    json.number("unreadable", reader.unreadable()).number("left_out", reader.left_out());
-    if (const auto since = changes_since(list)) {
-        json.seconds("changes_since", static_cast<double>(since) / us_a_second);
-    } else {
-        json.null("changes_since");
-    }
-    json.end_object();
+        .number("overrides_lost", std::uint64_t{ fleet.shared().shared().lost.load() })
+        .seconds("lost_at", or_null(milliseconds{ fleet.shared().shared().lost_ms.load() }))
+        .number("unreadable", reader.unreadable())
+        .number("left_out", reader.left_out())
+        .seconds("changes_since", or_null(Microseconds(changes_since(list))))
+        .end_object();
 }
 
-constexpr std::uint64_t us_per_second = 1'000'000;
+constexpr std::uint64_t us_in_s = 1'000'000;
 
 void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view self)
 {
+    const std::uint64_t configured = node.report.configured_us;
     json.begin_object()
         .text("name", node.report.name)
         .text("id", node.id)
@@ -73,16 +61,12 @@ void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view s
         .flag("live", node.live)
         .text("version", node.report.version)
         .text("nginx", node.report.nginx)
-        .number("uptime", node.report.uptime_us / us_per_second);
-    if (node.report.configured_us == 0) {
-        json.null("configured");
-    } else {
-        json.number("configured", node.report.configured_us / us_per_second);
-    }
-    json.number("passed", node.report.passed)
+        .number("uptime", node.report.uptime_us / us_in_s)
+        .number("configured", configured == 0 ? std::nullopt : std::optional(configured / us_in_s))
+        .number("passed", node.report.passed)
         .number("refused", node.report.refused)
         .number("undecided", node.report.undecided)
-        .seconds("heard", static_cast<double>(node.heard_us) / us_a_second)
+        .seconds("heard", Microseconds(node.heard_us))
         .number("zones_omitted", node.report.zones_omitted)
         .begin_array("zones");
     for (const auto& zone : node.report.zones) {
@@ -158,12 +142,8 @@ void write_zone(JsonText& json, MainConf& conf, const fleet::FleetZone& zone)
         .number("ahead", zone.ahead)
         .number("highest_use", zone.highest_use);
     write_texts(json, "limits", zone.limits);
-    if (zone.settings.empty()) {
-        json.null("settings");
-    } else {
-        json.text("settings", zone.settings);
-    }
-    json.number("differ", zone.differ.count);
+    json.text("settings", or_null(std::string_view(zone.settings)))
+        .number("differ", zone.differ.count);
     write_texts(json, "settings_differ", zone.differ.names);
     json.begin_array("differences");
     for (const auto& [setting, nodes] : zone.differences) {
@@ -191,7 +171,7 @@ void write_busiest(JsonText& json, MainConf& conf, const std::vector<fleet::Flee
             .text("key", shown_key(zone == nullptr ? nullptr : &zone->zone, bytes))
             .text("id", percent_encoded(bytes))
             .number("refused", key.refused)
-            .seconds("per_second", static_cast<double>(key.per_1000_s) / 1000)
+            .number("per_second", static_cast<double>(key.per_1000_s) / 1000)
             .number("since", key.since);
         if (zone == nullptr) {
             json.null("override");
@@ -261,8 +241,8 @@ bool FleetJson::write_nodes()
 {
     const std::string_view self = conf_.fleet->shared().id();
     const auto& nodes = reader_.nodes();
-    for (const std::size_t begun = json_.str().size(); node_ < nodes.size(); ++node_) {
-        if (json_.str().size() - begun > bytes_a_turn) {
+    for (const std::size_t begun = json_.size(); node_ < nodes.size(); ++node_) {
+        if (json_.size() - begun > bytes_a_turn) {
             return true;
         }
         write_node(json_, nodes[node_], self);
@@ -275,8 +255,8 @@ bool FleetJson::write_nodes()
 /// Writes some of the zones and, after the last one, the busiest keys. True: there are more.
 bool FleetJson::write_zones()
 {
-    const std::size_t begun = json_.str().size();
-    for (std::size_t done = 0; done < zones_a_turn && json_.str().size() - begun < bytes_a_turn;) {
+    const std::size_t begun = json_.size();
+    for (std::size_t done = 0; done < zones_a_turn && json_.size() - begun < bytes_a_turn;) {
         const auto zone = sums_.next();
         if (!zone) {
             json_.end_array();
@@ -309,7 +289,6 @@ void FleetJson::collect_past()
 /// Merges some of the events and, after the last one, begins their list. True: there is more.
 bool FleetJson::merge_past()
 {
-    constexpr std::uint64_t us_in_s = 1'000'000;
     const std::uint64_t now = reader_.list().now_us == 0
         ? static_cast<std::uint64_t>(ngx_time()) * us_in_s
         : reader_.list().now_us;
@@ -321,7 +300,7 @@ bool FleetJson::merge_past()
     return false;
 }
 
-/// Writes some of the events and, after the last one, the end. True: there is more.
+/// Writes some of the events. True: there are more.
 bool FleetJson::write_happened()
 {
     for (std::size_t done = 0; happening_ < happened_.size(); ++happening_) {
@@ -330,7 +309,7 @@ bool FleetJson::write_happened()
         }
         write_happening(json_, conf_, happened_[happening_]);
     }
-    json_.end_array().end_object();
+    json_.end_array();
     return false;
 }
 

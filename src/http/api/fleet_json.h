@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace ratelimit::http {
@@ -24,7 +23,7 @@ public:
     /// Makes one part. True: there is more to do. Not to be called again after false.
     bool step();
 
-    std::string text() && { return std::move(json_).str() + "\n"; }
+    std::string text() && { return json_.finish(); }
 
 private:
     enum class Part : std::uint8_t { reports, nodes, sums, zones, past, happened };

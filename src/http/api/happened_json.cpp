@@ -2,8 +2,6 @@
 
 #include "fleet/override_text.h"
 #include "http/api/override_json.h"
-#include "http/shown_key.h"
-#include "limit/percent_text.h"
 
 #include <algorithm>
 #include <array>
@@ -31,12 +29,7 @@ void write_change(JsonText& json, MainConf& conf, const fleet::Happening& one)
     const ZoneConf* zone = conf.zone_named(one.zone);
     const auto stored = fleet::parse_stored(one.text);
     json.text("zone", one.zone);
-    if (one.key.empty()) {
-        json.null("key").null("id");
-    } else {
-        json.text("key", shown_key(zone == nullptr ? nullptr : &zone->zone, one.key))
-            .text("id", percent_encoded(one.key));
-    }
+    write_key(json, zone == nullptr ? nullptr : &zone->zone, one.key);
     json.text("by", stored.by);
     if (one.what == What::set) {
         json.begin_object("override");
@@ -50,12 +43,9 @@ void write_change(JsonText& json, MainConf& conf, const fleet::Happening& one)
 /// An event of nodes.
 void write_event(JsonText& json, const fleet::Happening& one)
 {
-    if (one.until == 0) {
-        json.null("until");
-    } else {
-        json.seconds("until", static_cast<double>(one.until) / us_a_second);
-    }
-    json.number("nodes", one.nodes.count).begin_array("names");
+    json.seconds("until", or_null(Microseconds(one.until)))
+        .number("nodes", one.nodes.count)
+        .begin_array("names");
     for (const std::string& name : one.nodes.names) {
         json.text({}, name);
     }
@@ -72,9 +62,7 @@ void write_event(JsonText& json, const fleet::Happening& one)
 
 void write_happening(JsonText& json, MainConf& conf, const fleet::Happening& one)
 {
-    json.begin_object()
-        .text("what", word_of(one.what))
-        .seconds("at", static_cast<double>(one.at) / us_a_second);
+    json.begin_object().text("what", word_of(one.what)).seconds("at", Microseconds(one.at));
     if (one.is_change()) {
         write_change(json, conf, one);
     } else {

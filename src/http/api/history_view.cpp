@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 
 namespace ratelimit::http {
 
@@ -58,13 +57,9 @@ std::string history_json(std::string_view zone, const ZoneMemory& memory, std::i
     roll_history(memory);
     const History history = memory.history();
     JsonText json;
-    json.begin_object();
-    if (zone.empty()) {
-        json.null("zone");
-    } else {
-        json.text("zone", zone);
-    }
-    json.seconds("now", std::chrono::duration<double>(nginx::local_time()).count())
+    json.begin_object()
+        .text("zone", or_null(zone))
+        .seconds("now", nginx::local_time())
         .begin_array("steps");
     for (std::size_t scale = 0; scale < History::scales.size(); ++scale) {
         History::Steps steps = history.read(scale);
@@ -73,8 +68,8 @@ std::string history_json(std::string_view zone, const ZoneMemory& memory, std::i
         }
         write_steps(json, std::move(steps), History::scales[scale].step_s, since);
     }
-    json.end_array().end_object();
-    return json.str() + "\n";
+    json.end_array();
+    return json.finish();
 }
 
 }  // namespace ratelimit::http

@@ -122,10 +122,13 @@ JsonText& JsonText::end_array()
     return *this;
 }
 
-JsonText& JsonText::text(std::string_view name, std::string_view value)
+JsonText& JsonText::text(std::string_view name, std::optional<std::string_view> value)
 {
+    if (!value) {
+        return null(name);
+    }
     begin_value(name);
-    quoted(value);
+    quoted(*value);
     return *this;
 }
 
@@ -143,7 +146,7 @@ JsonText& JsonText::number(std::string_view name, std::int64_t value)
     return *this;
 }
 
-JsonText& JsonText::seconds(std::string_view name, double value)
+JsonText& JsonText::number(std::string_view name, double value)
 {
     std::array<char, 64> room{};
     begin_value(name);

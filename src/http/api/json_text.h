@@ -1,15 +1,25 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace ratelimit::http {
 
-inline constexpr double us_a_second = 1e6;
+using Seconds = std::chrono::duration<double>;
+using Microseconds = std::chrono::duration<double, std::micro>;
 
-/// Writes a JSON text. Commas between values are added automatically.
+/// Empty if the value is 0 or an empty text.
+template <class T>
+std::optional<T> or_null(T value)
+{
+    return value == T{} ? std::nullopt : std::optional<T>(std::move(value));
+}
+
+/// Writes a JSON text. Commas between values are added automatically. An empty value is null.
 class JsonText {
 public:
     JsonText& begin_object(std::string_view name = {});
@@ -18,15 +28,33 @@ public:
     JsonText& end_array();
 
     /// Adds a member to an object. Bytes of `value` that are not UTF-8 are written as U+FFFD.
-    JsonText& text(std::string_view name, std::string_view value);
+    JsonText& text(std::string_view name, std::optional<std::string_view> value);
     JsonText& number(std::string_view name, std::int64_t value);
     JsonText& number(std::string_view name, std::uint64_t value);
-    JsonText& seconds(std::string_view name, double value);  // to the microsecond
+    JsonText& number(std::string_view name, double value);  // six digits after the point
+    template <class T>
+    JsonText& number(std::string_view name, const std::optional<T>& value)
+    {
+        return value ? number(name, *value) : null(name);
+    }
+    JsonText& seconds(std::string_view name, Seconds value) { return number(name, value.count()); }
+    template <class T>
+    JsonText& seconds(std::string_view name, const std::optional<T>& value)
+    {
+        return value ? seconds(name, *value) : null(name);
+    }
     JsonText& flag(std::string_view name, bool value);
     JsonText& null(std::string_view name);
 
-    const std::string& str() const& noexcept { return text_; }
-    std::string str() && noexcept { return std::move(text_); }
+    std::size_t size() const noexcept { return text_.size(); }
+
+    /// Ends the object that is all of the text, and returns the text with the end of a line.
+    std::string finish()
+    {
+        end_object();
+        text_ += '\n';
+        return std::move(text_);
+    }
 
 private:
     void begin_value(std::string_view name);

@@ -2,13 +2,12 @@
 
 #include "http/api/json_text.h"
 #include "http/api/key_peek.h"
+#include "http/api/override_json.h"
 #include "http/api/override_queries.h"
 #include "http/api/path.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
-#include "http/shown_key.h"
 #include "limit/calendar.h"
-#include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "nginx/pool.h"
@@ -18,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,39 +42,26 @@ ngx_int_t send_state(
     if (ends && override->kind != Override::Kind::unlimited) {
         end_with_override(state, policy, *ends);
     }
-    const auto seconds = [](microseconds time) {
-        return std::chrono::duration<double>(time).count();
-    };
+    const auto rate =
+        counts_at_one_time(policy.algorithm) ? std::nullopt : std::optional(rate_text(policy.rate));
+    const auto blocked = state.blocked.count() == 0
+        ? std::nullopt
+        : std::optional(std::min(state.blocked, state.ends));
     JsonText json;
-    json.begin_object()
-        .text("zone", zone.zone.name)
-        .text("key", shown_key(&zone.zone, key))
-        .text("id", percent_encoded(key));
-    if (counts_at_one_time(policy.algorithm)) {
-        json.null("rate");
-    } else {
-        json.text("rate", rate_text(policy.rate));
-    }
-    json.number("limit", policy.limit())
+    json.begin_object().text("zone", zone.zone.name);
+    write_key(json, &zone.zone, key);
+    json.text("rate", rate)
+        .number("limit", policy.limit())
         .number("remaining", state.remaining)
-        .seconds("reset", seconds(shown_reset(policy, state)));
-    if (const auto retry_after = shown_retry(state)) {
-        json.seconds("retry_after", seconds(*retry_after));
-    } else {
-        json.null("retry_after");
-    }
-    if (state.blocked.count() == 0) {
-        json.null("blocked");
-    } else {
-        json.seconds("blocked", seconds(std::min(state.blocked, state.ends)));
-    }
+        .seconds("reset", shown_reset(policy, state))
+        .seconds("retry_after", shown_retry(state))
+        .seconds("blocked", blocked);
     if (override) {
         json.text("override", override_names[static_cast<std::size_t>(override->kind)]);
     }
     json.text("source", source);
     write_counted(json, zone, key, counted);
-    json.end_object();
-    return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
+    return send_response(r, NGX_HTTP_OK, json_type, json.finish());
 }
 
 /// Sends what Redis has of a key.

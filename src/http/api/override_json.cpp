@@ -1,19 +1,15 @@
 #include "http/api/override_json.h"
 
+#include "http/shown_key.h"
+#include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "node/clocks.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace ratelimit::http {
 
 namespace {
-
-double seconds_of(milliseconds time) noexcept
-{
-    return std::chrono::duration<double>(time).count();
-}
 
 /// What it sets, and until when.
 void write_value(
@@ -39,12 +35,10 @@ void write_value(
         json.flag("unknown", true);
         break;
     }
-    if (value.end.count() != 0) {
-        json.seconds("until", seconds_of(value.end))
-            .seconds("for_seconds_left", seconds_of(std::max(value.rest(now), milliseconds{ 0 })));
-    } else {
-        json.null("until").null("for_seconds_left");
-    }
+    const auto end = or_null(value.end);
+    const auto left = std::max(value.rest(now), milliseconds{ 0 });
+    json.seconds("until", end)
+        .seconds("for_seconds_left", end ? std::optional(left) : std::nullopt);
 }
 
 }  // namespace
@@ -52,13 +46,18 @@ void write_value(
 void write_override(JsonText& json, const fleet::StoredOverride& stored, milliseconds now)
 {
     write_value(json, stored.value, stored.rate_text, now);
-    json.text("by", stored.by);
-    if (stored.reason.empty()) {
-        json.null("reason");
+    json.text("by", stored.by)
+        .text("reason", or_null(std::string_view(stored.reason)))
+        .seconds("at", stored.at);
+}
+
+void write_key(JsonText& json, const Zone* zone, std::string_view key)
+{
+    if (key.empty()) {
+        json.null("key").null("id");
     } else {
-        json.text("reason", stored.reason);
+        json.text("key", shown_key(zone, key)).text("id", percent_encoded(key));
     }
-    json.seconds("at", seconds_of(stored.at));
 }
 
 std::uint64_t override_count(const Zone& zone) noexcept

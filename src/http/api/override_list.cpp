@@ -5,7 +5,6 @@
 #include "http/api/override_queries.h"
 #include "http/api/path.h"
 #include "http/shown_key.h"
-#include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -159,13 +158,8 @@ private:
             write_item(json, listed);
         }
         json.end_array();
-        if (page_.next == 0) {
-            json.null("next");
-        } else {
-            json.number("next", page_.next);
-        }
-        json.end_object();
-        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+        json.number("next", or_null(page_.next));
+        return send_response(r_, NGX_HTTP_OK, json_type, json.finish());
     }
 
     void write_zone(JsonText& json) const
@@ -187,11 +181,7 @@ private:
     {
         const Page::Item& item = *listed.item;
         json.begin_object().text("zone", item.zone);
-        if (item.key.empty()) {
-            json.null("key").null("id");
-        } else {
-            json.text("key", shown_key_of(listed.zone, item)).text("id", percent_encoded(item.key));
-        }
+        write_key(json, listed.zone == nullptr ? nullptr : &listed.zone->zone, item.key);
         write_override(json, item.stored, page_.now);
         if (!item.key.empty() && listed.zone != nullptr) {
             const auto counted = listed.asked ? listed.asked->counted() : listed.counted;

@@ -6,8 +6,6 @@
 #include "http/api/json_text.h"
 #include "http/api/key_peek.h"
 #include "http/api/override_json.h"
-#include "http/shown_key.h"
-#include "limit/percent_text.h"
 #include "nginx/pool.h"
 #include "node/clocks.h"
 
@@ -41,11 +39,7 @@ JsonText begin_answer(
 {
     JsonText json;
     json.begin_object().text("zone", zone.zone.name);
-    if (key.empty()) {
-        json.null("key").null("id");
-    } else {
-        json.text("key", shown_key(&zone.zone, key)).text("id", percent_encoded(key));
-    }
+    write_key(json, &zone.zone, key);
     if (stored == nullptr) {
         json.null("override");
     } else {
@@ -71,8 +65,7 @@ public:
         std::string_view stored, std::optional<bool> counted)
     {
         write_counted(json, zone, key, counted);
-        json.end_object();
-        return send_tagged(r, json.str() + "\n", stored);
+        return send_tagged(r, json.finish(), stored);
     }
 
 private:
@@ -94,8 +87,7 @@ ngx_int_t send_override(
     const auto stored = fleet::parse_stored(text);
     JsonText json = begin_answer(zone, key, text.empty() ? nullptr : &stored, now);
     if (key.empty()) {
-        json.end_object();
-        return send_tagged(r, json.str() + "\n", text);
+        return send_tagged(r, json.finish(), text);
     }
     if (!policy || zone.redis == nullptr) {
         const auto counted = policy
@@ -189,13 +181,10 @@ ngx_int_t send_freed(
         return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
     }
     JsonText json;
-    json.begin_object()
-        .text("zone", zone.zone.name)
-        .text("key", shown_key(&zone.zone, key))
-        .text("id", percent_encoded(key));
+    json.begin_object().text("zone", zone.zone.name);
+    write_key(json, &zone.zone, key);
     write_counted(json, zone, key, false);
-    json.end_object();
-    return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
+    return send_response(r, NGX_HTTP_OK, json_type, json.finish());
 }
 
 /// Writes the event that a key was freed.

@@ -10,7 +10,7 @@ namespace ratelimit::http {
 namespace {
 
 /// The latency in seconds below which this part (0 to 1) of all calls lies. Empty: no calls.
-std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies, double part)
+std::optional<Seconds> latency_quantile(const RedisCounters::Latencies& latencies, double part)
 {
     const auto& bounds = redis::ServerStats::bounds;
     const auto all = std::accumulate(latencies.begin(), latencies.end(), std::uint64_t{ 0 });
@@ -23,11 +23,11 @@ std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies
         if (count > 0 && left <= count) {
             const auto from = i == 0 ? 0.0 : static_cast<double>(bounds[i - 1].count());
             const auto to = static_cast<double>(bounds[i].count());
-            return (from + (to - from) * left / count) / us_a_second;
+            return Microseconds{ from + (to - from) * left / count };
         }
         left -= count;
     }
-    return static_cast<double>(bounds.back().count()) / us_a_second;
+    return bounds.back();
 }
 
 void write_latency(JsonText& json, const RedisCounters::Latencies& latencies)
@@ -38,11 +38,7 @@ void write_latency(JsonText& json, const RedisCounters::Latencies& latencies)
     };
     json.begin_object("latency");
     for (const Quantile& quantile : { Quantile{ "p50", 0.5 }, Quantile{ "p99", 0.99 } }) {
-        if (const auto latency = latency_quantile(latencies, quantile.part)) {
-            json.seconds(quantile.name, *latency);
-        } else {
-            json.null(quantile.name);
-        }
+        json.seconds(quantile.name, latency_quantile(latencies, quantile.part));
     }
     json.end_object();
 }
@@ -102,8 +98,8 @@ std::string redis_json(const MainConf& conf)
         }
         json.end_array().end_object();
     }
-    json.end_array().end_object();
-    return json.str() + "\n";
+    json.end_array();
+    return json.finish();
 }
 
 }  // namespace ratelimit::http

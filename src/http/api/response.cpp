@@ -70,8 +70,8 @@ ngx_int_t send_error(
     std::span<const ApiHeader> headers)
 {
     JsonText json;
-    json.begin_object().text("error", what).end_object();
-    return send_response(r, status, json_type, json.str() + "\n", headers);
+    json.begin_object().text("error", what);
+    return send_response(r, status, json_type, json.finish(), headers);
 }
 
 }  // namespace ratelimit::http

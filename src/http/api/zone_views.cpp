@@ -3,16 +3,13 @@
 #include "http/api/override_json.h"
 #include "http/api/views.h"
 #include "http/decision_count.h"
-#include "http/shown_key.h"
 #include "limit/calendar.h"
-#include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "nginx/text.h"
 #include "redis/hiredis_version.h"
 
 #include <array>
-#include <chrono>
 #include <optional>
 #include <span>
 
@@ -22,11 +19,6 @@ namespace {
 
 constexpr std::size_t busiest_shown = 10;
 
-double seconds_of(microseconds time) noexcept
-{
-    return std::chrono::duration<double>(time).count();
-}
-
 void begin_node(JsonText& json, const MainConf& conf, bool writable)
 {
     json.begin_object()
@@ -35,8 +27,8 @@ void begin_node(JsonText& json, const MainConf& conf, bool writable)
         .text("hiredis", redis::hiredis_version())
         .flag("write", writable)
         .flag("fleet", conf.fleet != nullptr)
-        .seconds("time", seconds_of(nginx::local_time()));
-    json.begin_object("requests");
+        .seconds("time", nginx::local_time())
+        .begin_object("requests");
     if (conf.requests != nullptr) {
         for (const Count& count : counts_of_all(ZoneMemory(*conf.requests))) {
             if (count.count != 0) {
@@ -65,16 +57,13 @@ void write_calendar(JsonText& json, const ZoneConf& conf)
     }
     const Policy policy = current_policy(conf);
     const std::string day = std::to_string(policy.start_day);
+    const auto begin = or_null(policy.begin);
     json.begin_object("calendar")
         .text("time_zone", conf.calendar->name)
-        .text("start", conf.start_text.empty() ? day : conf.start_text);
-    if (policy.begin.count() != 0) {
-        json.seconds("begin", seconds_of(policy.begin))
-            .seconds("end", seconds_of(policy.begin + policy.rate.window));
-    } else {
-        json.null("begin").null("end");
-    }
-    json.end_object();
+        .text("start", conf.start_text.empty() ? day : conf.start_text)
+        .seconds("begin", begin)
+        .seconds("end", begin ? std::optional(*begin + policy.rate.window) : std::nullopt)
+        .end_object();
 }
 
 void write_settings(JsonText& json, const ZoneConf& conf)
@@ -93,7 +82,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     if (counts_at_one_time(zone.policy.algorithm)) {
         json.null("rate")
             .number("concurrency", zone.policy.rate.quota)
-            .seconds("hold_seconds", seconds_of(zone.policy.rate.window))
+            .seconds("hold_seconds", zone.policy.rate.window)
             .number("in_flight", zone.memory().held_units().sum());
     } else {
         json.text("rate", conf.rate_text)
@@ -102,33 +91,16 @@ void write_settings(JsonText& json, const ZoneConf& conf)
             .null("in_flight");
     }
     write_calendar(json, conf);
-    if (zone.policy.burst) {
-        json.number("burst", *zone.policy.burst);
-    } else {
-        json.null("burst");
-    }
-    if (traits_of(zone.policy.algorithm).precision && !conf.variable_rate()) {
-        json.seconds("precision", seconds_of(zone.policy.bucket_width()));
-    } else {
-        json.null("precision");
-    }
-    if (zone.policy.block.count() > 0) {
-        json.seconds("block", seconds_of(zone.policy.block));
-    } else {
-        json.null("block");
-    }
-    if (conf.variable_rate()) {
-        json.null("limit");
-    } else {
-        json.number("limit", zone.policy.limit());
-    }
-    if (conf.redis != nullptr) {
-        json.text("redis", conf.redis->name);
-    } else {
-        json.null("redis");
-    }
+    const bool precise = traits_of(zone.policy.algorithm).precision && !conf.variable_rate();
+    const auto limit = conf.variable_rate() ? std::nullopt : std::optional(zone.policy.limit());
+    const auto redis = conf.redis == nullptr ? std::nullopt : std::optional(conf.redis->name);
     const bool local = conf.redis == nullptr || zone.clock == Clock::local;
-    json.text("clock", local ? "local" : "redis")
+    json.number("burst", zone.policy.burst)
+        .seconds("precision", precise ? std::optional(zone.policy.bucket_width()) : std::nullopt)
+        .seconds("block", or_null(zone.policy.block))
+        .number("limit", limit)
+        .text("redis", redis)
+        .text("clock", local ? "local" : "redis")
         .flag("cache", conf.redis != nullptr && zone.cache)
         .number("lease", zone.lease)
         .number("ahead", zone.ahead)
@@ -171,7 +143,7 @@ std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view k
     if (conf.redis == nullptr) {
         const Verdict state =
             zone.memory().local_limiter().peek({ key, zone.policy }, nginx::local_time());
-        return state.blocked.count() == 0 ? std::nullopt : std::optional{ state.blocked };
+        return or_null(state.blocked);
     }
     const bool local = zone.clock == Clock::local;
     const auto denial = zone.memory().denials().find(
@@ -187,34 +159,27 @@ void write_busiest(JsonText& json, const ZoneConf& zone)
     const std::size_t count = zone.zone.memory().top_refused().top(top, ngx_time());
     json.begin_array("busiest");
     for (const TopRefused::Counter& counter : std::span(top).first(count)) {
-        json.begin_object()
-            .text("key", shown_key(&zone.zone, counter.key.view()))
-            .text("id", percent_encoded(counter.key.view()))
-            .number("refused", counter.refused - counter.key.tried)
+        const std::string_view key = counter.key.view();
+        const bool rated = zone.variable_rate() && counter.key.rate.quota != 0;
+        json.begin_object();
+        write_key(json, &zone.zone, key);
+        json.number("refused", counter.refused - counter.key.tried)
             .number("would_refuse", counter.key.tried)
             .number("error", counter.key.error)
-            .seconds("per_second", static_cast<double>(counter.per_1000_s) / 1000)
-            .number("since", std::uint64_t{ counter.key.first_s });
-        if (zone.variable_rate() && counter.key.rate.quota != 0) {
-            json.text("rate", rate_text(counter.key.rate));
-        } else {
-            json.null("rate");
-        }
-        if (const auto rest = known_block(zone, counter.key.view())) {
-            json.seconds("blocked", seconds_of(*rest));
-        } else {
-            json.null("blocked");
-        }
-        write_own_override(json, zone.zone, counter.key.view());
+            .number("per_second", static_cast<double>(counter.per_1000_s) / 1000)
+            .number("since", std::uint64_t{ counter.key.first_s })
+            .text("rate", rated ? std::optional(rate_text(counter.key.rate)) : std::nullopt)
+            .seconds("blocked", known_block(zone, key));
+        write_own_override(json, zone.zone, key);
         json.end_object();
     }
     json.end_array();
 }
 
+/// The members of a zone.
 void write_zone(JsonText& json, const ZoneConf& zone)
 {
     const ZoneMemory memory = zone.zone.memory();
-    json.begin_object();
     write_settings(json, zone);
     write_own_override(json, zone.zone, {});
     json.number("overrides", override_count(zone.zone));
@@ -227,7 +192,6 @@ void write_zone(JsonText& json, const ZoneConf& zone)
         .number("highest_use", std::uint64_t{ highest_use_of_an_hour(memory) });
     json.number("keys", memory.keys()).number("evictions", memory.evictions());
     write_busiest(json, zone);
-    json.end_object();
 }
 
 }  // namespace
@@ -246,17 +210,20 @@ std::string zones_json(const MainConf& conf, bool writable)
     begin_node(json, conf, writable);
     json.begin_array("zones");
     for (const ZoneConf& zone : conf.zones) {
+        json.begin_object();
         write_zone(json, zone);
+        json.end_object();
     }
-    json.end_array().end_object();
-    return json.str() + "\n";
+    json.end_array();
+    return json.finish();
 }
 
 std::string zone_json(const ZoneConf& zone)
 {
     JsonText json;
+    json.begin_object();
     write_zone(json, zone);
-    return json.str() + "\n";
+    return json.finish();
 }
 
 }  // namespace ratelimit::http
