@@ -46,8 +46,7 @@ char* set_parameters(ngx_conf_t* cf, LocationConf& location)
             has_write = true;
         } else if (writes || location.api_user != nullptr || !set_user(cf, location, value)) {
             return bad_value(
-                cf, "ratelimit_api", value,
-                "write=on or write=off, and user= with a variable, each at most once");
+                cf, value, "write=on or write=off, and user= with a variable, each at most once");
         }
     }
     return NGX_CONF_OK;
@@ -78,8 +77,7 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     location.api = api_reads;
     location.answers_at = position_of(cf);
     main_conf(cf).has_api = true;
-    return nginx::guarded(
-        cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] { return set_parameters(cf, location); });
+    return nginx::guarded(cf->log, failed(), [&] { return set_parameters(cf, location); });
 }
 
 bool merge_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept

@@ -48,7 +48,7 @@ char* check_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     if (cf->args->nelts > 1) {
         const auto value = nginx::view(static_cast<const ngx_str_t*>(cf->args->elts)[1]);
         if (value != "peek") {
-            return bad_value(cf, "ratelimit_check", value, "peek, or nothing");
+            return bad_value(cf, value, "peek, or nothing");
         }
         location.check = check_peeks;
     }

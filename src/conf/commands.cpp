@@ -46,7 +46,7 @@ char* set_number(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
     const auto number = parse_number(
         text.substr(0, has_unit ? text.size() - range.unit.size() : 0), range.least, range.most);
     if (!number) {
-        return bad_value(cf, view(command->name), text, range.expected);
+        return bad_value(cf, text, range.expected);
     }
     slot = static_cast<ngx_uint_t>(*number);
     return NGX_CONF_OK;
@@ -81,7 +81,7 @@ char* set_choice(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
     const auto& choices = *static_cast<const Choices*>(command->post);
     const Choice* choice = choice_named(choices, text);
     if (choice == nullptr) {
-        return bad_value(cf, view(command->name), text, choices.expected);
+        return bad_value(cf, text, choices.expected);
     }
     slot = choice->value;
     return NGX_CONF_OK;
@@ -101,7 +101,7 @@ char* set_headers(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
         const Choice* choice = choice_named(choices, text);
         const bool off = choice != nullptr && choice->value == headers_off;
         if (choice == nullptr || (off && cf->args->nelts > 2) || (sets & choice->value) != 0) {
-            return bad_value(cf, view(command->name), text, choices.expected);
+            return bad_value(cf, text, choices.expected);
         }
         sets |= choice->value;
     }

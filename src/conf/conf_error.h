@@ -18,24 +18,23 @@ inline char* failed() noexcept
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// Logs one line with the directive, its invalid value and the expected one. Returns
+/// Logs one line with the directive that is read, its invalid value and the expected one. Returns
 /// NGX_CONF_ERROR.
-inline char* bad_value(
-    ngx_conf_t* cf, std::string_view directive, std::string_view value,
-    std::string_view expected) noexcept
+inline char* bad_value(ngx_conf_t* cf, std::string_view value, std::string_view expected) noexcept
 {
-    const ngx_str_t name = nginx::borrowed(directive);
+    const auto* name = static_cast<const ngx_str_t*>(cf->args->elts);
     const ngx_str_t text = nginx::borrowed(value);
     const ngx_str_t wanted = nginx::borrowed(expected);
     ngx_conf_log_error(
-        NGX_LOG_EMERG, cf, 0, "\"%V\": invalid \"%V\", expected %V", &name, &text, &wanted);
+        NGX_LOG_EMERG, cf, 0, "\"%V\": invalid \"%V\", expected %V", name, &text, &wanted);
     return failed();
 }
 
 /// Logs one line, that of the error. Returns NGX_CONF_ERROR.
-inline char* word_error(ngx_conf_t* cf, std::string_view directive, const WordError& error)
+inline char* word_error(ngx_conf_t* cf, const WordError& error)
 {
-    const std::string message = error.message(directive);
+    const std::string message =
+        error.message(nginx::view(*static_cast<const ngx_str_t*>(cf->args->elts)));
     const ngx_str_t text = nginx::borrowed(message);
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%V", &text);
     return failed();
@@ -52,11 +51,14 @@ inline std::vector<std::string_view> words_of(const ngx_conf_t* cf)
     return out;
 }
 
-/// Compiles text with variables. The text must live as long as the configuration. Returns
-/// NGX_CONF_OK or, after nginx logged what is wrong, NGX_CONF_ERROR.
+/// Compiles a copy of a text with variables. Returns NGX_CONF_OK or, after nginx logged what is
+/// wrong, NGX_CONF_ERROR.
 inline char* compile(ngx_conf_t* cf, std::string_view text, ngx_http_complex_value_t& out) noexcept
 {
-    ngx_str_t value = nginx::borrowed(text);
+    ngx_str_t value = nginx::copied(cf->pool, text);
+    if (value.data == nullptr) {
+        return failed();
+    }
     ngx_http_compile_complex_value_t compile{};
     compile.cf = cf;
     compile.value = &value;

@@ -4,6 +4,7 @@
 #include "conf/api_directive.h"
 #include "conf/check_directive.h"
 #include "conf/conf.h"
+#include "conf/conf_error.h"
 #include "conf/limit_directive.h"
 #include "conf/usage_directive.h"
 #include "limit/fail_mode.h"
@@ -27,7 +28,7 @@ char* zone_error(ngx_conf_t* cf, const ZoneConf& zone, std::string_view error)
     ngx_log_error(
         NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_zone\" \"%V\": %V in %V:%ui", &name, &text,
         &zone.position.file, zone.position.line);
-    return static_cast<char*>(NGX_CONF_ERROR);
+    return failed();
 }
 
 /// Sets the zone's ratelimit_redis block: the one that `redis=` names, or the only one. Without any
@@ -102,7 +103,7 @@ char* fleet_error(ngx_conf_t* cf, const MainConf& main, std::string_view error)
     ngx_log_error(
         NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_fleet\": %V in %V:%ui", &text,
         &main.fleet_position.file, main.fleet_position.line);
-    return static_cast<char*>(NGX_CONF_ERROR);
+    return failed();
 }
 
 /// Sets the fleet's ratelimit_redis block, and its memory in all zones.
@@ -169,7 +170,7 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
     static ngx_str_t name = ngx_string("ratelimit redis");
     main.redis_counters = ngx_shared_memory_add(cf, &name, RedisCounters::memory_size, &tag);
     if (main.redis_counters == nullptr || !make_resolvers(cf, main)) {
-        return static_cast<char*>(NGX_CONF_ERROR);
+        return failed();
     }
     RedisCounters::prepare(*main.redis_counters);
     for (RedisBlock& block : main.redis) {
@@ -186,7 +187,7 @@ char* add_requests(ngx_conf_t* cf, MainConf& main)
     const std::size_t size = std::max<std::size_t>(History::all_series_from, 8 * ngx_pagesize);
     main.requests = ngx_shared_memory_add(cf, &name, size, &tag);
     if (main.requests == nullptr) {
-        return static_cast<char*>(NGX_CONF_ERROR);
+        return failed();
     }
     ZoneMemory::prepare(*main.requests);
     return NGX_CONF_OK;
@@ -207,12 +208,12 @@ void* create_main_conf(ngx_conf_t* cf, const Handlers& handlers) noexcept
     });
 }
 
-char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
+char* init_main_conf(ngx_conf_t* cf, void*) noexcept
 {
-    auto& main = static_cast<MainConf&>(*static_cast<MainSettings*>(conf));
+    MainConf& main = main_conf(cf);
     ngx_conf_init_uint_value(main.ipv6_prefix, 64);
 
-    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&]() -> char* {
+    return nginx::guarded(cf->log, failed(), [&]() -> char* {
         for (ZoneConf& zone : main.zones) {
             for (const std::string* text : { &zone.key_text, &zone.rate_text }) {
                 if (reads_usage(main, *text)) {
@@ -272,7 +273,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     const bool own_api = conf.api != api_none;
     const bool own_check = conf.check != check_none;  // `if` in its location inherits all
     if (!merge_api(cf, above, conf) || !merge_check(cf, above, conf)) {
-        return static_cast<char*>(NGX_CONF_ERROR);
+        return failed();
     }
     if (conf.limits != NGX_CONF_UNSET_PTR) {
         warn_of_return(cf, *conf.limits);
@@ -300,7 +301,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 
-    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] {
+    return nginx::guarded(cf->log, failed(), [&] {
         const bool resolved =
             conf.limits == nullptr || resolve(cf, main_conf(cf), *conf.limits) == NGX_CONF_OK;
         return static_cast<char*>(resolved && can_check(cf, conf) ? NGX_CONF_OK : NGX_CONF_ERROR);

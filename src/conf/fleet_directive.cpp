@@ -15,7 +15,6 @@ namespace {
 using nginx::borrowed;
 using nginx::view;
 
-constexpr std::string_view directive = "ratelimit_fleet";
 constexpr ssize_t default_size = ssize_t{ 8 } * 1024 * 1024;
 constexpr std::size_t longest_name = 64;
 
@@ -35,7 +34,7 @@ char* set_parameter(FleetReader& reader, std::string_view parameter)
     if (parameter.starts_with("node=") && reader.fleet.name.empty()) {
         if (!good_name(value) || value.size() > longest_name) {
             return bad_value(
-                reader.cf, directive, parameter,
+                reader.cf, parameter,
                 "node=name, at most 64 letters, digits, _ . or -, not starting with a dot");
         }
         reader.fleet.name = value;
@@ -46,9 +45,9 @@ char* set_parameter(FleetReader& reader, std::string_view parameter)
         reader.size = ngx_parse_size(&text);
         return reader.size >= static_cast<ssize_t>(FleetMemory::smallest_size)
             ? NGX_CONF_OK
-            : bad_value(reader.cf, directive, parameter, "a size such as 8m, at least 256k");
+            : bad_value(reader.cf, parameter, "a size such as 8m, at least 256k");
     }
-    return bad_value(reader.cf, directive, parameter, "redis=, node= or size=, each at most once");
+    return bad_value(reader.cf, parameter, "redis=, node= or size=, each at most once");
 }
 
 /// Adds the fleet's memory. Its name has a space, so that it differs from every zone's.
@@ -59,7 +58,7 @@ char* add_memory(FleetReader& reader)
     const auto size = static_cast<std::size_t>(reader.size == 0 ? default_size : reader.size);
     reader.fleet.memory = ngx_shared_memory_add(reader.cf, &name, size, &tag);
     if (reader.fleet.memory == nullptr) {
-        return static_cast<char*>(NGX_CONF_ERROR);
+        return failed();
     }
     FleetMemory::prepare(*reader.fleet.memory);
     return NGX_CONF_OK;
@@ -87,11 +86,9 @@ char* read_fleet(ngx_conf_t* cf, MainConf& main)
 
 }  // namespace
 
-char* fleet_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+char* fleet_directive(ngx_conf_t* cf, ngx_command_t*, void*) noexcept
 {
-    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [cf, conf] {
-        return read_fleet(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
-    });
+    return nginx::guarded(cf->log, failed(), [cf] { return read_fleet(cf, main_conf(cf)); });
 }
 
 }  // namespace ratelimit

@@ -17,7 +17,6 @@ namespace ratelimit {
 namespace {
 
 using nginx::borrowed;
-using nginx::view;
 
 /// nginx's variables that count bytes of a request or a response.
 constexpr std::array byte_counts = {
@@ -45,8 +44,7 @@ char* compile_values(ngx_conf_t* cf, LimitConf& limit)
         if (counts_bytes(text)) {
             limit.unit = QuotaUnit::content_bytes;
         }
-        const ngx_str_t kept = nginx::copied(cf->pool, text);
-        return kept.data == nullptr ? failed() : compile(cf, view(kept), out);
+        return compile(cf, text, out);
     };
     char* result = value(limit.cost_text, limit.cost_value);
     result = result == NGX_CONF_OK ? value(limit.charge_text, limit.charge) : result;
@@ -76,7 +74,7 @@ char* read_limits(ngx_conf_t* cf, LocationConf& location)
     LimitConf limit;
     limit.position = position_of(cf);
     if (const auto error = read_words(words, limit)) {
-        return word_error(cf, "ratelimit", *error);
+        return word_error(cf, *error);
     }
     if (char* const result = compile_values(cf, limit); result != NGX_CONF_OK) {
         return result;

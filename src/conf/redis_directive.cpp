@@ -21,6 +21,9 @@ namespace {
 
 using nginx::borrowed;
 using nginx::view;
+using redis::ClientOptions;
+using redis::ServerOptions;
+using redis::TlsOptions;
 
 using Values = std::span<const ngx_str_t>;
 
@@ -33,52 +36,64 @@ struct BlockDirective {
 
 constexpr std::chrono::seconds longest_usual_wait{ 10 };
 
-char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
+// The member of a block that a setter sets.
+template <class T>
+T& in(RedisBlock& block, T RedisBlock::*member) noexcept
 {
-    const ngx_str_t& value = values.front();
-    const auto number = parse_number(view(value), 0, 1'000'000);
+    return block.*member;
+}
+template <class T>
+T& in(RedisBlock& block, T ClientOptions::*member) noexcept
+{
+    return block.options.*member;
+}
+template <class T>
+T& in(RedisBlock& block, T ServerOptions::*member) noexcept
+{
+    return block.options.server.*member;
+}
+template <class T>
+T& in(RedisBlock& block, T TlsOptions::*member) noexcept
+{
+    return block.tls.*member;
+}
+
+template <auto member, int least, int most>
+char* set_integer(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    const auto number = parse_number(view(values.front()), least, most);
     if (!number) {
-        return bad_value(cf, "database", view(value), "a number from 0 to 1000000");
+        return bad_value(
+            cf, view(values.front()),
+            "a number from " + std::to_string(least) + " to " + std::to_string(most));
     }
-    block.options.server.database = static_cast<int>(*number);
+    in(block, member) = static_cast<int>(*number);
     return NGX_CONF_OK;
 }
 
-char* read_password(
-    ngx_conf_t* cf, std::string_view directive, redis::Password& password, ngx_str_t path)
+template <auto member>
+char* set_login(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    if (!is_login(cf, view(values.front()))) {
+        return failed();
+    }
+    in(block, member) = std::string(view(values.front()));
+    return NGX_CONF_OK;
+}
+
+template <auto member>
+char* set_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    ngx_str_t path = values.front();
     if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
         return failed();
     }
     std::string reason;
-    password = redis::Password::in_file(std::string{ view(path) }, reason);
+    in(block, member) = redis::Password::in_file(std::string{ view(path) }, reason);
     if (!reason.empty()) {
         return bad_value(
-            cf, directive, view(path),
-            "a readable file with the password in its first line: " + reason);
+            cf, view(path), "a readable file with the password in its first line: " + reason);
     }
-    return NGX_CONF_OK;
-}
-
-char* set_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return read_password(cf, "password_file", block.options.server.password, values.front());
-}
-
-char* set_sentinel_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return read_password(
-        cf, "sentinel_password_file", block.options.sentinel_password, values.front());
-}
-
-char* set_connections(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    const ngx_str_t& value = values.front();
-    const auto number = parse_number(view(value), 1, 128);
-    if (!number) {
-        return bad_value(cf, "connections", view(value), "a number from 1 to 128");
-    }
-    block.options.server.connections = static_cast<int>(*number);
     return NGX_CONF_OK;
 }
 
@@ -91,31 +106,21 @@ std::optional<milliseconds> parse_wait(std::string_view text)
                                                                 : std::nullopt;
 }
 
-char* set_time(
-    ngx_conf_t* cf, std::string_view directive, milliseconds& out, const ngx_str_t& value)
+template <auto member>
+char* set_time(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    const ngx_str_t& value = values.front();
     const auto time = parse_wait(view(value));
     if (!time) {
-        return bad_value(cf, directive, view(value), "a time from 1ms to 1d, such as 100ms or 1s");
+        return bad_value(cf, view(value), "a time from 1ms to 1d, such as 100ms or 1s");
     }
-    out = *time;
-    if (out > longest_usual_wait) {
-        const ngx_str_t name = borrowed(directive);
+    in(block, member) = *time;
+    if (*time > longest_usual_wait) {
         ngx_conf_log_error(
             NGX_LOG_WARN, cf, 0, "\"%V %V\" is %L s, for which each request may wait for Redis",
-            &name, &value, std::chrono::ceil<std::chrono::seconds>(out).count());
+            cf->args->elts, &value, std::chrono::ceil<std::chrono::seconds>(*time).count());
     }
     return NGX_CONF_OK;
-}
-
-char* set_connect_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_time(cf, "connect_timeout", block.options.server.connect_timeout, values.front());
-}
-
-char* set_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_time(cf, "timeout", block.options.server.timeout, values.front());
 }
 
 /// breaker failures=n open=t
@@ -129,40 +134,32 @@ char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
         if (text.starts_with("failures=")) {
             const auto number = parse_number(text.substr(9), 1, 1'000'000);
             if (!number) {
-                return bad_value(cf, "breaker", text, expected);
+                return bad_value(cf, text, expected);
             }
             block.options.server.breaker_failures = static_cast<int>(*number);
             continue;
         }
         const auto open = text.starts_with("open=") ? parse_wait(text.substr(5)) : std::nullopt;
         if (!open) {
-            return bad_value(cf, "breaker", text, expected);
+            return bad_value(cf, text, expected);
         }
         block.options.server.breaker_open = *open;
     }
     return NGX_CONF_OK;
 }
 
-char* set_switch(ngx_conf_t* cf, std::string_view directive, bool& out, const ngx_str_t& value)
+template <auto member>
+char* set_switch(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
-    if (view(value) != "on" && view(value) != "off") {
-        return bad_value(cf, directive, view(value), "on or off");
+    const auto value = view(values.front());
+    if (value != "on" && value != "off") {
+        return bad_value(cf, value, "on or off");
     }
-    out = view(value) == "on";
+    in(block, member) = value == "on";
     return NGX_CONF_OK;
 }
 
-char* set_tls(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_switch(cf, "tls", block.tls_on, values.front());
-}
-
-char* set_tls_verify(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_switch(cf, "tls_verify", block.tls.verify, values.front());
-}
-
-template <std::string redis::TlsOptions::*file>
+template <std::string TlsOptions::*file>
 char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
     ngx_str_t path = values.front();
@@ -183,7 +180,7 @@ char* set_tls_server_name(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
     const auto name = view(values.front());
     if (!redis::can_be_host(name)) {
-        return bad_value(cf, "tls_server_name", name, "the name of one host, or an address");
+        return bad_value(cf, name, "the name of one host, or an address");
     }
     block.tls.server_name = name;
     return NGX_CONF_OK;
@@ -191,11 +188,11 @@ char* set_tls_server_name(ngx_conf_t* cf, RedisBlock& block, Values values)
 
 char* set_prefix(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
-    const ngx_str_t& value = values.front();
-    if (view(value).find_first_of("{}") != std::string_view::npos) {
-        return bad_value(cf, "prefix", view(value), "text without braces");
+    const auto value = view(values.front());
+    if (value.find_first_of("{}") != std::string_view::npos) {
+        return bad_value(cf, value, "text without braces");
     }
-    block.prefix = view(value);
+    block.prefix = value;
     return NGX_CONF_OK;
 }
 
@@ -209,24 +206,24 @@ constexpr BlockDirective directives[] = {
     { "include", set_include },
     { "server", set_server, 2 },
     { "topology", set_topology, 2 },
-    { "database", set_database },
-    { "username", set_username },
-    { "password", set_password },
-    { "password_file", set_password_file },
-    { "connections", set_connections },
-    { "connect_timeout", set_connect_timeout },
-    { "timeout", set_timeout },
+    { "database", set_integer<&ServerOptions::database, 0, 1'000'000> },
+    { "username", set_login<&ServerOptions::username> },
+    { "password", set_login<&ServerOptions::password> },
+    { "password_file", set_password_file<&ServerOptions::password> },
+    { "connections", set_integer<&ServerOptions::connections, 1, 128> },
+    { "connect_timeout", set_time<&ServerOptions::connect_timeout> },
+    { "timeout", set_time<&ServerOptions::timeout> },
     { "prefix", set_prefix },
     { "breaker", set_breaker, 2 },
-    { "sentinel_username", set_sentinel_username },
-    { "sentinel_password", set_sentinel_password },
-    { "sentinel_password_file", set_sentinel_password_file },
-    { "tls", set_tls },
-    { "tls_verify", set_tls_verify },
+    { "sentinel_username", set_login<&ClientOptions::sentinel_username> },
+    { "sentinel_password", set_login<&ClientOptions::sentinel_password> },
+    { "sentinel_password_file", set_password_file<&ClientOptions::sentinel_password> },
+    { "tls", set_switch<&RedisBlock::tls_on> },
+    { "tls_verify", set_switch<&TlsOptions::verify> },
     { "tls_server_name", set_tls_server_name },
-    { "tls_trusted_certificate", set_tls_file<&redis::TlsOptions::trusted_certificate> },
-    { "tls_certificate", set_tls_file<&redis::TlsOptions::certificate> },
-    { "tls_certificate_key", set_tls_file<&redis::TlsOptions::certificate_key> },
+    { "tls_trusted_certificate", set_tls_file<&TlsOptions::trusted_certificate> },
+    { "tls_certificate", set_tls_file<&TlsOptions::certificate> },
+    { "tls_certificate_key", set_tls_file<&TlsOptions::certificate_key> },
 };
 
 /// A block while it is read, and the names of its directives that were seen.
@@ -325,8 +322,7 @@ char* read_block(ngx_conf_t* cf, MainConf& main)
     const auto& name = static_cast<const ngx_str_t*>(cf->args->elts)[1];
     if (!good_name(view(name))) {
         return bad_value(
-            cf, "ratelimit_redis", view(name),
-            "a name of letters, digits, _ . or -, not starting with a dot");
+            cf, view(name), "a name of letters, digits, _ . or -, not starting with a dot");
     }
     if (main.redis_named(view(name)) != nullptr) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_redis\" \"%V\"", &name);
@@ -347,11 +343,9 @@ char* read_block(ngx_conf_t* cf, MainConf& main)
 
 }  // namespace
 
-char* redis_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+char* redis_directive(ngx_conf_t* cf, ngx_command_t*, void*) noexcept
 {
-    return nginx::guarded(cf->log, failed(), [cf, conf] {
-        return read_block(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
-    });
+    return nginx::guarded(cf->log, failed(), [cf] { return read_block(cf, main_conf(cf)); });
 }
 
 }  // namespace ratelimit

@@ -1,18 +1,14 @@
 #pragma once
 
-#include "node/redis_block.h"
+#include "nginx/ngx_http.h"
 
-#include <span>
+#include <string_view>
 
 namespace ratelimit {
 
-// Setters of directives in a ratelimit_redis block; they return what nginx's setters return. An
-// empty value and a placeholder that was not filled in, such as ${REDIS_PASSWORD}, are refused
-// with one line, which never has the value.
-
-char* set_username(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> values);
-char* set_password(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> values);
-char* set_sentinel_username(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> values);
-char* set_sentinel_password(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> values);
+/// Whether the value of the directive that is read can be a user's name or password: not an empty
+/// value nor a placeholder that was not filled in, such as ${REDIS_PASSWORD}. Such a value is
+/// refused with one line, which never has it.
+bool is_login(ngx_conf_t* cf, std::string_view value) noexcept;
 
 }  // namespace ratelimit

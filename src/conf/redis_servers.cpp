@@ -107,7 +107,7 @@ char* set_server(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> v
             ? parse_number(text.substr(weight.size()), 1, most_weight)
             : std::nullopt;
         if (!number) {
-            return bad_value(cf, "server", text, "weight= with a number from 1 to 1000");
+            return bad_value(cf, text, "weight= with a number from 1 to 1000");
         }
         member.weight = static_cast<int>(*number);
         block.weighted = true;
@@ -128,7 +128,7 @@ char* set_topology(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t>
 
     if (name == "sentinel") {
         if (!parameter.starts_with(master) || parameter.size() == master.size()) {
-            return bad_value(cf, "topology", parameter.empty() ? name : parameter, expected);
+            return bad_value(cf, parameter.empty() ? name : parameter, expected);
         }
         block.options.topology = Topology::sentinel;
         block.options.master = parameter.substr(master.size());
@@ -136,7 +136,7 @@ char* set_topology(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t>
     }
     const bool known = name == "ring" || name == "cluster";
     if (values.size() > 1 || !known) {
-        return bad_value(cf, "topology", known ? parameter : name, expected);
+        return bad_value(cf, known ? parameter : name, expected);
     }
     block.options.topology = name == "ring" ? Topology::ring : Topology::cluster;
     return NGX_CONF_OK;

@@ -21,7 +21,7 @@ char* add_variable(ngx_conf_t* cf, std::string_view name) noexcept
     ngx_http_variable_t* added =
         ngx_http_add_variable(cf, &text, NGX_HTTP_VAR_CHANGEABLE | NGX_HTTP_VAR_NOCACHEABLE);
     if (added == nullptr) {
-        return static_cast<char*>(NGX_CONF_ERROR);
+        return failed();
     }
     if (added->get_handler != nullptr && added->get_handler != getter) {
         return const_cast<char*>("has a variable that another directive sets");
@@ -42,12 +42,12 @@ char* usage_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     const auto name = nginx::view(words[1]);
     auto path = nginx::view(words[2]);
     if (name.size() < 2 || name.front() != '$') {
-        return bad_value(cf, "ratelimit_usage", name, "a variable, such as $tokens");
+        return bad_value(cf, name, "a variable, such as $tokens");
     }
     if (!path.starts_with(path_parameter)
         || !UsageScanner::is_path(path.substr(path_parameter.size()))) {
         return bad_value(
-            cf, "ratelimit_usage", path,
+            cf, path,
             "json= with names between dots, not through arrays, such as json=usage.total_tokens");
     }
     path.remove_prefix(path_parameter.size());

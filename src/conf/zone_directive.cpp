@@ -33,22 +33,15 @@ void apply(ZoneSettings& read, ZoneConf& conf)
     conf.rate_text = std::move(read.rate_text);
 }
 
-/// Compiles a copy of the text.
-char* compile_text(ngx_conf_t* cf, const std::string& text, ngx_http_complex_value_t& out)
-{
-    const ngx_str_t copy = nginx::copied(cf->pool, text);
-    return copy.data == nullptr ? failed() : compile(cf, view(copy), out);
-}
-
 /// Compiles the key, and the rate and the start if they have variables.
 char* compile_values(ngx_conf_t* cf, ZoneConf& conf)
 {
     char* result = compile(cf, view(static_cast<ngx_str_t*>(cf->args->elts)[1]), conf.key);
     if (result == NGX_CONF_OK && conf.variable_rate()) {
-        result = compile_text(cf, conf.rate_text, conf.rate);
+        result = compile(cf, conf.rate_text, conf.rate);
     }
     if (result == NGX_CONF_OK && !conf.start_text.empty()) {
-        result = compile_text(cf, conf.start_text, conf.start);
+        result = compile(cf, conf.start_text, conf.start);
     }
     return result;
 }
@@ -61,11 +54,11 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
         error = find_time_zone(read);
     }
     if (error) {
-        return word_error(cf, "ratelimit_zone", *error);
+        return word_error(cf, *error);
     }
     const std::size_t size = read.size;
     if (size < 8 * ngx_pagesize) {  // where pages are larger than usual
-        return bad_value(cf, "ratelimit_zone", read.name, "a size of at least eight memory pages");
+        return bad_value(cf, read.name, "a size of at least eight memory pages");
     }
     ZoneConf conf;
     conf.position = position_of(cf);
@@ -94,11 +87,9 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
 
 }  // namespace
 
-char* zone_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+char* zone_directive(ngx_conf_t* cf, ngx_command_t*, void*) noexcept
 {
-    return nginx::guarded(cf->log, failed(), [cf, conf] {
-        return read_zone(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
-    });
+    return nginx::guarded(cf->log, failed(), [cf] { return read_zone(cf, main_conf(cf)); });
 }
 
 }  // namespace ratelimit
