@@ -6,7 +6,6 @@
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
 #include "nginx/guarded.h"
-#include "nginx/pool.h"
 #include "nginx/timer.h"
 #include "node/clocks.h"
 
@@ -159,8 +158,7 @@ ngx_int_t show_fleet(ngx_http_request_t* r)
         return send_error(
             r, NGX_HTTP_NOT_FOUND, "no fleet: that needs the directive ratelimit_fleet");
     }
-    auto* query = nginx::make<NodesQuery>(r->pool, r);
-    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+    return ask<NodesQuery>(r);
 }
 
 }  // namespace ratelimit::http

@@ -10,7 +10,6 @@
 #include "limit/calendar.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
-#include "nginx/pool.h"
 #include "node/clocks.h"
 #include "redis/command.h"
 #include "redis/reply_text.h"
@@ -64,38 +63,30 @@ ngx_int_t send_state(
     return send_response(r, NGX_HTTP_OK, json_type, json.finish());
 }
 
-/// Sends what Redis has of a key.
+/// Sends what Redis has of a key or, if an override blocks it, that and whether Redis counts
+/// anything under it.
 class KeyQuery final : public KeyPeek {
 public:
-    using KeyPeek::KeyPeek;
-
-private:
-    ngx_int_t peeked(const Verdict* state) override
-    {
-        return state != nullptr ? send_state(r_, zone_, key_, policy_, *state, "redis", counted())
-                                : send_error(
-                                    r_, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                    "Redis does not answer, or answers with an error");
-    }
-};
-
-/// Sends that an override blocks a key, and whether Redis counts anything under it.
-class BlockedQuery final : public KeyPeek {
-public:
-    BlockedQuery(
+    KeyQuery(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
-        const Verdict& block)
+        const std::optional<Verdict>& block)
         : KeyPeek(r, zone, key, policy), block_(block)
     {
     }
 
 private:
-    ngx_int_t peeked(const Verdict*) override
+    ngx_int_t peeked(const Verdict* state) override
     {
-        return send_state(r_, zone_, key_, policy_, block_, "override", counted());
+        if (block_) {
+            return send_state(r_, zone_, key_, policy_, *block_, "override", counted());
+        }
+        return state != nullptr ? send_state(r_, zone_, key_, policy_, *state, "redis", counted())
+                                : send_error(
+                                    r_, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                    "Redis does not answer, or answers with an error");
     }
 
-    const Verdict block_;
+    const std::optional<Verdict> block_;
 };
 
 /// Deletes a key's records in Redis, one after another: a cluster that moves their slot may have
@@ -242,24 +233,19 @@ ngx_int_t show_key(
             r, NGX_HTTP_BAD_REQUEST,
             "rate= must be the zone's rate: this node's memory counts by this algorithm");
     }
+    std::optional<Verdict> block;
     if (const auto override = zone.zone.override_of(key, node_clock.monotonic);
         override && override->kind == Override::Kind::block) {
         const auto rest = zone.zone.rest_of(*override, node_clock.monotonic);
-        const Verdict block = blocked(1, rest.value_or(endless_block));
-        if (zone.redis == nullptr) {
-            const bool counted = is_counted(zone, key, policy, peek_local(zone, key, policy));
-            return send_state(r, zone, key, policy, block, "override", counted);
-        }
-        auto* query = nginx::make<BlockedQuery>(r->pool, r, zone, key, policy, block);
-        return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+        block = blocked(1, rest.value_or(endless_block));
     }
-    if (zone.redis == nullptr) {
-        const Verdict state = peek_local(zone, key, policy);
-        const bool counted = is_counted(zone, key, policy, state);
-        return send_state(r, zone, key, policy, state, "local", counted);
+    if (zone.redis != nullptr) {
+        return ask<KeyQuery>(r, zone, key, policy, block);
     }
-    auto* query = nginx::make<KeyQuery>(r->pool, r, zone, key, policy);
-    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+    const Verdict state = peek_local(zone, key, policy);
+    const bool counted = is_counted(zone, key, policy, state);
+    return send_state(
+        r, zone, key, policy, block.value_or(state), block ? "override" : "local", counted);
 }
 
 ngx_int_t free_key(
@@ -303,8 +289,7 @@ ngx_int_t free_key(
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_period);
     }
     records.push_back(block_key_of(zone, key, own));
-    auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key, std::move(records));
-    return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
+    return ask<KeyDeletion>(r, zone, key, std::move(records));
 }
 
 }  // namespace ratelimit::http

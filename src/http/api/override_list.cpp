@@ -6,7 +6,6 @@
 #include "http/api/path.h"
 #include "http/shown_key.h"
 #include "limit/rate_text.h"
-#include "nginx/pool.h"
 #include "nginx/text.h"
 
 #include <algorithm>
@@ -211,11 +210,7 @@ public:
     }
 
 private:
-    ngx_int_t show() override
-    {
-        auto* answer = nginx::make<ListAnswer>(r_->pool, r_, wanted_, std::move(page_));
-        return answer == nullptr ? ngx_int_t{ NGX_ERROR } : answer->ask();
-    }
+    ngx_int_t show() override { return http::ask<ListAnswer>(r_, wanted_, std::move(page_)); }
 
     void listed(Page page) noexcept override
     {
@@ -247,9 +242,7 @@ ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf* zone)
     if (search.given && !search.value) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, "search= is not percent-encoded text");
     }
-    auto* query = nginx::make<ListQuery>(
-        r->pool, r, Wanted{ zone, *after, *most, lower(search.value.value_or("")) });
-    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+    return ask<ListQuery>(r, Wanted{ zone, *after, *most, lower(search.value.value_or("")) });
 }
 
 }  // namespace ratelimit::http

@@ -6,7 +6,6 @@
 #include "http/api/json_text.h"
 #include "http/api/key_peek.h"
 #include "http/api/override_json.h"
-#include "nginx/pool.h"
 #include "node/clocks.h"
 
 #include <optional>
@@ -95,9 +94,7 @@ ngx_int_t send_override(
             : std::nullopt;
         return OverrideAnswer::send(r, zone, key, std::move(json), text, counted);
     }
-    auto* answer =
-        nginx::make<OverrideAnswer>(r->pool, r, zone, key, *policy, std::move(json), text);
-    return answer == nullptr ? ngx_int_t{ NGX_ERROR } : answer->ask();
+    return ask<OverrideAnswer>(r, zone, key, *policy, std::move(json), text);
 }
 
 /// Changes an override in Redis, and waits until the reply.
@@ -264,8 +261,7 @@ private:
 
 ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
 {
-    auto* query = nginx::make<OverrideLookup>(r->pool, r, zone, key);
-    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+    return ask<OverrideLookup>(r, zone, key);
 }
 
 ngx_int_t change_override(
@@ -278,9 +274,7 @@ ngx_int_t change_override(
             r, NGX_HTTP_BAD_REQUEST,
             "expected If-Match with one ETag of an override or *, or If-None-Match with *");
     }
-    auto* query = nginx::make<OverrideQuery>(
-        r->pool, r, zone, key, which, std::move(text), time, std::move(*condition));
-    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+    return ask<OverrideQuery>(r, zone, key, which, std::move(text), time, std::move(*condition));
 }
 
 ngx_int_t announce_freed(
@@ -290,8 +284,7 @@ ngx_int_t announce_freed(
     if (main_conf(r).fleet == nullptr) {
         return send_freed(r, zone, key, counted);
     }
-    auto* query = nginx::make<FreedQuery>(r->pool, r, zone, key, counted);
-    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+    return ask<FreedQuery>(r, zone, key, counted);
 }
 
 }  // namespace ratelimit::http

@@ -2,9 +2,11 @@
 
 #include "nginx/guarded.h"
 #include "nginx/ngx_http.h"
+#include "nginx/pool.h"
 #include "nginx/timer.h"
 
 #include <optional>
+#include <utility>
 
 namespace ratelimit::http {
 
@@ -81,5 +83,13 @@ private:
     ngx_event_t answer_{};
     std::optional<nginx::NgxTimer> next_turn_;
 };
+
+/// Makes a query that the request's pool owns, and asks. Returns what a content handler returns.
+template <class Query, class... Parameters>
+ngx_int_t ask(ngx_http_request_t* r, Parameters&&... parameters)
+{
+    auto* query = nginx::make<Query>(r->pool, r, std::forward<Parameters>(parameters)...);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
 
 }  // namespace ratelimit::http
