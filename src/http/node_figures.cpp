@@ -50,16 +50,15 @@ std::string storage_of(const ZoneConf& zone)
                    + std::to_string(options.server.database));
 }
 
-/// fleet::NodeReport::Zone::each_setting.
-std::string each_setting(const ZoneConf& zone)
+/// The values of fleet::setting_names, without the rate's quota and window.
+std::array<std::string, fleet::setting_names.size()> values_of(const ZoneConf& zone)
 {
     const Policy& policy = zone.zone.policy;
     const auto number = [](auto value) { return std::to_string(value); };
-    const std::array<std::string, fleet::setting_names.size()> values = {
+    return {
         zone.key_text,
         std::string(name_of(policy.algorithm)),
-        zone.rate_text + calendar_text(zone) + "\n" + number(policy.rate.quota) + "\n"
-            + number(policy.rate.window.count()),
+        zone.rate_text + calendar_text(zone),
         storage_of(zone),
         number(policy.burst.value_or(-1)),
         number(zone.variable_rate() ? 0 : policy.bucket_width().count()),
@@ -71,6 +70,14 @@ std::string each_setting(const ZoneConf& zone)
         number(zone.zone.nodes),
         number(zone.zone.ahead),
     };
+}
+
+/// fleet::NodeReport::Zone::each_setting.
+std::string each_setting(const ZoneConf& zone)
+{
+    const Rate& rate = zone.zone.policy.rate;
+    auto values = values_of(zone);
+    values[2] += "\n" + std::to_string(rate.quota) + "\n" + std::to_string(rate.window.count());
     std::string all;
     for (const std::string& value : values) {
         std::array<char, fleet::digits_of_setting + 1> digits{};
@@ -146,11 +153,7 @@ void add_history(fleet::NodeReport& report, const ZoneMemory& requests)
 void add_servers(fleet::NodeReport& report, const RedisBlock& block, const RedisCounters& counters)
 {
     for (const auto& server : counters.servers(block.name, worker_count(), report_time())) {
-        std::string_view state = "up";
-        if (server.workers_up == 0) {
-            state = server.breakers_open > 0 ? "breaker_open" : "away";
-        }
-        report.servers.push_back({ block.name, std::string(server.name), std::string(state),
+        report.servers.push_back({ block.name, server.name, std::string(server.state()),
                                    server.workers_up, worker_count() });
     }
 }
@@ -174,27 +177,15 @@ void add_busiest(fleet::NodeReport& report, const ZoneConf& zone)
 
 std::string settings_digest(const ZoneConf& zone)
 {
-    const Policy& policy = zone.zone.policy;
-    std::string text = zone.key_text;
-    const auto add = [&text](std::string_view name, auto value) {
-        text += '\n';
-        text += name;
-        text += std::to_string(value);
-    };
-    text += '\n' + std::string(name_of(policy.algorithm)) + '\n' + zone.rate_text
-        + calendar_text(zone) + '\n' + storage_of(zone);
-    add("quota ", policy.rate.quota);
-    add("window ", policy.rate.window.count());
-    add("burst ", policy.burst.value_or(-1));
-    add("width ", zone.variable_rate() ? 0 : policy.bucket_width().count());
-    add("block ", policy.block.count());
-    add("hash_key ", static_cast<int>(zone.hash_key));
-    add("clock ", static_cast<int>(zone.zone.clock));
-    add("cache ", static_cast<int>(zone.zone.cache));
-    add("lease ", zone.zone.lease);
-    add("nodes ", zone.zone.nodes);
-    if (zone.zone.ahead > 0) {
-        add("ahead ", zone.zone.ahead);
+    constexpr std::array names = { "burst ", "width ", "block ", "hash_key ", "clock ",
+                                   "cache ", "lease ", "nodes ", "ahead " };
+    const Rate& rate = zone.zone.policy.rate;
+    const auto values = values_of(zone);
+    std::string text = values[0] + '\n' + values[1] + '\n' + values[2] + '\n' + values[3]
+        + "\nquota " + std::to_string(rate.quota) + "\nwindow "
+        + std::to_string(rate.window.count());
+    for (std::size_t i = 0; i < (zone.zone.ahead > 0 ? names.size() : names.size() - 1); ++i) {
+        text += '\n' + std::string(names[i]) + values[4 + i];
     }
     std::array<char, 17> digits{};
     std::snprintf(

@@ -54,6 +54,12 @@ public:
         Latencies recent;  // of this minute and the previous one
         unsigned workers_up = 0;
         unsigned breakers_open = 0;
+
+        /// "up", "breaker_open" or "away": the best that a worker sees.
+        std::string_view state() const noexcept
+        {
+            return workers_up > 0 ? "up" : breakers_open > 0 ? "breaker_open" : "away";
+        }
     };
 
     /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback

@@ -58,18 +58,11 @@ std::string_view topology_of(const RedisBlock& block) noexcept
 
 void write_server(JsonText& json, const RedisBlock& block, const RedisCounters::Server& server)
 {
-    std::string_view state = "up";
-    if (server.workers_up == 0) {
-        state = server.breakers_open > 0 ? "breaker_open" : "away";
-    }
     json.begin_object().text("server", server.name);
     // In clusters and behind sentinels, checks go to masters only.
-    if (block.options.topology == redis::Topology::ring) {
-        json.null("role");
-    } else {
-        json.text("role", "master");
-    }
-    json.text("state", state)
+    const bool ring = block.options.topology == redis::Topology::ring;
+    json.text("role", ring ? std::nullopt : std::optional("master"))
+        .text("state", server.state())
         .number("workers_up", std::uint64_t{ server.workers_up })
         .number("workers", std::uint64_t{ worker_count() });
     write_latency(json, server.recent);
