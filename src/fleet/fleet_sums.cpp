@@ -48,13 +48,13 @@ auto minority(const ByValue& by_value)
 }
 
 /// Of one scale.
-FleetHistory sum_scale(std::span<const FleetNode> nodes, std::uint64_t now_s, std::size_t scale)
+NodeHistory sum_scale(std::span<const FleetNode> nodes, std::uint64_t now_s, std::size_t scale)
 {
     const std::uint64_t step = history_scales[scale].step_s;
     const std::uint64_t most = history_scales[scale].steps;
     const std::uint64_t last = now_s / step;
     const std::uint64_t first = last + 1 - std::min(most, last + 1);
-    FleetHistory sum;
+    NodeHistory sum;
     for (auto* series : { &sum.passed, &sum.refused, &sum.undecided }) {
         series->resize(last + 1 - first);
     }

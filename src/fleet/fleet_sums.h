@@ -48,16 +48,8 @@ struct FleetZone {
     std::uint64_t highest_use = 0;  // of all nodes
 };
 
-/// What all nodes passed and refused in each of the last steps of a scale.
-struct FleetHistory {
-    std::uint64_t start = 0;  // of the first step, in seconds since the epoch
-    std::vector<std::uint64_t> passed;
-    std::vector<std::uint64_t> refused;
-    std::vector<std::uint64_t> undecided;  // of those that passed
-};
-
-/// By the index of `history_scales`.
-using FleetHistories = std::array<FleetHistory, history_scales.size()>;
+/// What all nodes passed and refused in each of the last steps, by the index of `history_scales`.
+using FleetHistories = std::array<NodeHistory, history_scales.size()>;
 
 /// The steps up to `now_s` that are known of a node; steps that are unknown of one count nothing.
 /// Nodes that are away are included.

@@ -133,15 +133,9 @@ std::size_t remove_gone(std::vector<FleetNode>& nodes)
             gone[i] = true;
         }
     }
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-        if (!gone[i] && kept++ != i) {
-            nodes[kept - 1] = std::move(nodes[i]);
-        }
-    }
-    const std::size_t removed = nodes.size() - kept;
-    nodes.resize(kept);
-    return removed;
+    return std::erase_if(nodes, [&](const FleetNode& node) {
+        return gone[static_cast<std::size_t>(&node - nodes.data())];
+    });
 }
 
 }  // namespace

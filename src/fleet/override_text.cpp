@@ -25,21 +25,18 @@ constexpr std::size_t longest_reason = 200;
 // In the year 275760, the last that ECMAScript has; exact as a double.
 constexpr std::int64_t latest_ms = 8'640'000'000'000'000;
 
-/// Never throws: text that is no JSON gives a discarded value.
-Json parsed(std::string_view text)
+/// Text that is no JSON gives a discarded value.
+Json parsed(std::string_view text, const Json::parser_callback_t& look = nullptr)
 {
     if (text.size() > longest_text) {
         return Json(Json::value_t::discarded);
     }
-    return Json::parse(text.begin(), text.end(), nullptr, false);
+    return Json::parse(text.begin(), text.end(), look, false);
 }
 
 /// Parses a change. `twice`: a member of the object that stands there twice.
 Json parsed_change(std::string_view text, std::optional<std::string>& twice)
 {
-    if (text.size() > longest_text) {
-        return Json(Json::value_t::discarded);
-    }
     std::set<std::string> names;
     const auto look = [&](int depth, Json::parse_event_t event, Json& name) {
         if (event == Json::parse_event_t::key && depth == 1
@@ -48,7 +45,7 @@ Json parsed_change(std::string_view text, std::optional<std::string>& twice)
         }
         return true;
     };
-    return Json::parse(text.begin(), text.end(), look, false);
+    return parsed(text, look);
 }
 
 /// The JSON string of any bytes. Bytes that are not UTF-8 are replaced.

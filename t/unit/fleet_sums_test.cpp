@@ -173,7 +173,7 @@ TEST(FleetHistory, is_summed_by_the_minute)
     };
     set(0, minute - 120, { 10, 20, 3 });
     set(1, minute - 60, { 5, 1 });
-    const FleetHistory two = sum_history(nodes, now)[0];
+    const NodeHistory two = sum_history(nodes, now)[0];
     EXPECT_EQ(two.start, minute - 120);
     EXPECT_EQ(two.passed, (std::vector<std::uint64_t>{ 10, 25, 4 }));
     EXPECT_EQ(two.refused, (std::vector<std::uint64_t>{ 1, 2, 2 }));
@@ -182,7 +182,7 @@ TEST(FleetHistory, is_summed_by_the_minute)
     EXPECT_EQ(sum_history(nodes, now)[0].undecided, (std::vector<std::uint64_t>{ 0, 4, 0 }));
 
     set(2, minute - 60 * minutes, { 1000, 7 });
-    const FleetHistory hour = sum_history(nodes, now)[0];
+    const NodeHistory hour = sum_history(nodes, now)[0];
     EXPECT_EQ(hour.start, minute - 60 * (minutes - 1)) << "what is older is left out";
     EXPECT_EQ(hour.passed.size(), minutes);
     EXPECT_EQ(hour.passed.front(), 7U);
@@ -202,7 +202,7 @@ TEST(FleetHistory, of_hours_and_days_is_summed_by_its_own_steps)
         const std::uint64_t last = now - now % step;
         nodes[0].report.history[scale] = { last - step, { 10, 2 }, { 1, 1 }, { 0, 2 } };
         nodes[1].report.history[scale] = { last, { 5 }, { 3 }, {} };
-        const FleetHistory sum = sum_history(nodes, now)[scale];
+        const NodeHistory sum = sum_history(nodes, now)[scale];
         EXPECT_EQ(sum.start, last - step);
         EXPECT_EQ(sum.passed, (std::vector<std::uint64_t>{ 10, 7 }));
         EXPECT_EQ(sum.refused, (std::vector<std::uint64_t>{ 1, 4 }));

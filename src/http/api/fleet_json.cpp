@@ -102,7 +102,7 @@ void write_texts(JsonText& json, std::string_view name, const std::vector<std::s
 }
 
 /// The members of one scale.
-void write_steps(JsonText& json, const fleet::FleetHistory& history, std::uint64_t step_s)
+void write_steps(JsonText& json, const fleet::NodeHistory& history, std::uint64_t step_s)
 {
     const auto write = [&json](std::string_view name, const std::vector<std::uint64_t>& values) {
         json.begin_array(name);
