@@ -64,7 +64,7 @@ private:
     }
 };
 
-class Loading final : public Sync::Owner {
+class Loading final : public Sync::Owner, public ChangeListener {
 public:
     void freed(std::string_view, std::string_view) noexcept override {}
     void changed(std::string_view, std::string_view) noexcept override {}
@@ -91,7 +91,7 @@ std::string load_overrides(
     Reasons reasons;
     const auto client = redis::make_client({ loop, options, scripts, reasons });
     Loading loading;
-    Sync sync({ memory, *client, script, keys, clock, loading, storage });
+    Sync sync({ memory, *client, script, keys, clock, loading, storage }, loading);
     const auto writable = [&] { return known_of(memory, storage).has_value(); };
     writable();  // so that heard_us is of this Redis
     const std::int64_t heard = memory.shared().heard_us.load();

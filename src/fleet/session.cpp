@@ -20,10 +20,10 @@ constexpr milliseconds asked_in_vain{ 2000 };  // in it by one worker at least
 
 }  // namespace
 
-Session::Session(const Parts& parts)
+Session::Session(const Sync::Parts& parts, Node& node)
     : parts_(parts),
-      sync_({ parts.memory, parts.client, parts.script, parts.keys, parts.clock, *this,
-              parts.storage }),
+      node_(node),
+      sync_(parts, *this),
       timer_(parts.client.make_timer([this] { tick(); }))
 {
     timer_->cancelable(true);
@@ -42,7 +42,7 @@ milliseconds Session::now() const noexcept
 
 void Session::tick() noexcept
 {
-    if (!parts_.node.stays()) {
+    if (!node_.stays()) {
         parts_.memory.stop_leading();
         return;
     }
@@ -67,7 +67,7 @@ void Session::tick() noexcept
     }
     if (time - heard > silence && time - asked_ > asked_in_vain
         && shared.connected.exchange(false)) {
-        parts_.node.disconnected();
+        node_.disconnected();
     }
     called_ = time;
     timer_->start(longest_answer);
@@ -84,7 +84,7 @@ void Session::give_up() noexcept
 
 void Session::sync() noexcept
 try {
-    if (!sync_.start(parts_.node.state()) && leads_) {
+    if (!sync_.start(node_.state()) && leads_) {
         give_up();
     }
 } catch (const std::exception&) {
@@ -104,11 +104,11 @@ void Session::synced(Sync::End end) noexcept
 {
     FleetMemory::Shared& shared = parts_.memory.shared();
     if (end == Sync::End::known && !shared.connected.exchange(true)) {
-        parts_.node.connected();
+        node_.connected();
     }
     if (const auto count = shared.left_out.load();
         count > 0 && !shared.left_out_logged.exchange(true)) {
-        parts_.node.left_out(count);
+        node_.left_out(count);
     }
     if (std::exchange(again_, false)) {
         sync();

@@ -14,8 +14,9 @@ namespace ratelimit::fleet {
 class Session final : private Sync::Owner {
 public:
     /// The session's calls to other parts of this node.
-    class Node : public ChangeListener {
+    class Node {
     public:
+        virtual ~Node() = default;
         /// A JSON object that other nodes see of this one.
         virtual std::string state() = 0;
         /// Whether this worker goes on. If not, another one talks to Redis.
@@ -28,19 +29,9 @@ public:
         virtual void left_out(std::uint64_t count) noexcept = 0;
     };
 
-    struct Parts {
-        FleetMemory memory;
-        redis::Client& client;
-        redis::ScriptId script;
-        const FleetKeys& keys;
-        const NodeClock& clock;
-        Node& node;
-        std::uint64_t storage = 0;  // as Sync::Parts
-    };
-
     static constexpr milliseconds silence{ 3000 };  // of Redis, which is then away
 
-    explicit Session(const Parts& parts);
+    Session(const Sync::Parts& parts, Node& node);
     ~Session() override;
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -54,18 +45,10 @@ private:
     void give_up() noexcept;
     milliseconds now() const noexcept;
 
-    void freed(std::string_view zone, std::string_view key) noexcept override
-    {
-        parts_.node.freed(zone, key);
-    }
-    void changed(std::string_view zone, std::string_view key) noexcept override
-    {
-        parts_.node.changed(zone, key);
-    }
-    void lost(std::uint64_t count) noexcept override { parts_.node.lost(count); }
     void synced(Sync::End end) noexcept override;
 
-    Parts parts_;
+    Sync::Parts parts_;
+    Node& node_;
     Sync sync_;
     std::unique_ptr<Timer> timer_;
     milliseconds called_{ 0 };

@@ -70,7 +70,7 @@ try {
             parts_.memory.shared().reported_us.store(now.count());
         }
     }
-    const Applied applied = apply_changes(parts_.memory, *parsed, sent_, now, parts_.owner);
+    const Applied applied = apply_changes(parts_.memory, *parsed, sent_, now, parts_.changes);
     if (parsed->more) {
         set_page(page() + page() / 4);
     }
@@ -106,7 +106,7 @@ try {
 void Sync::end(End how) noexcept
 {
     running_ = false;
-    parts_.owner.synced(how);
+    owner_.synced(how);
 }
 
 }  // namespace ratelimit::fleet

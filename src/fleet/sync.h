@@ -23,8 +23,9 @@ public:
     /// call.
     enum class End : std::uint8_t { known, part, failed };
 
-    class Owner : public ChangeListener {
+    class Owner {
     public:
+        virtual ~Owner() = default;
         /// Never called from inside start.
         virtual void synced(End end) noexcept = 0;
     };
@@ -36,11 +37,11 @@ public:
         redis::ScriptId script;
         const FleetKeys& keys;
         const NodeClock& clock;
-        Owner& owner;
+        ChangeListener& changes;
         std::uint64_t storage = 0;  // FleetMemory::follow: of this client and these keys
     };
 
-    explicit Sync(const Parts& parts) noexcept : parts_(parts)
+    Sync(const Parts& parts, Owner& owner) noexcept : parts_(parts), owner_(owner)
     {
         repeatable = true;
         delays_exit = false;
@@ -68,6 +69,7 @@ private:
     void end(End end) noexcept;
 
     Parts parts_;
+    Owner& owner_;
     std::string state_;
     Known sent_;
     int calls_ = 0;  // since start

@@ -104,8 +104,10 @@ void FleetMember::note_load(std::span<const ZoneSettings> settings)
 void FleetMember::start(std::function<fleet::NodeReport()> figures)
 {
     figures_ = std::move(figures);
-    session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
-        shared(), redis_->client(), sync_script_, *keys_, node_clock, *this, storage() });
+    fleet::Session::Node& node = *this;
+    const fleet::Sync::Parts parts{ shared(), redis_->client(), sync_script_, *keys_, node_clock,
+                                    *this,    storage() };
+    session_ = std::make_unique<fleet::Session>(parts, node);
 }
 
 void FleetMember::leave(ngx_log_t& log) noexcept

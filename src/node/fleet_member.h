@@ -16,7 +16,7 @@
 namespace ratelimit {
 
 /// This node as a member of its fleet: ratelimit_fleet and, in a worker, its session.
-class FleetMember final : private fleet::Session::Node {
+class FleetMember final : private fleet::Session::Node, private fleet::ChangeListener {
 public:
     std::optional<std::string> redis_name;
     std::string name;                  // of this node

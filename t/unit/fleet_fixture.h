@@ -23,7 +23,7 @@ inline microseconds monotonic() noexcept
 inline constexpr NodeClock test_clock{ monotonic, monotonic };
 
 /// A node's memory, and what its other parts hear of the fleet.
-class TestNode final : public Session::Node {
+class TestNode final : public Session::Node, public ChangeListener {
 public:
     explicit TestNode(std::size_t size = std::size_t{ 1024 } * 1024) : zone_(size)
     {
@@ -75,15 +75,6 @@ private:
 /// Ends of a Sync, for tests that start one themselves.
 class SyncOwner final : public Sync::Owner {
 public:
-    explicit SyncOwner(TestNode& node) : node_(node) {}
-    void freed(std::string_view zone, std::string_view key) noexcept override
-    {
-        node_.freed(zone, key);
-    }
-    void changed(std::string_view zone, std::string_view key) noexcept override
-    {
-        node_.changed(zone, key);
-    }
     void synced(Sync::End end) noexcept override
     {
         last = end;
@@ -92,9 +83,6 @@ public:
 
     Sync::End last = Sync::End::failed;
     int ends = 0;
-
-private:
-    TestNode& node_;
 };
 
 class TestChange final : public ChangeCall {
@@ -194,8 +182,8 @@ protected:
     /// Brings a node up to date.
     Sync::End sync(TestNode& node, std::string state = "{}")
     {
-        SyncOwner owner(node);
-        Sync call({ node.memory(), *client_, sync_script_, keys_, test_clock, owner });
+        SyncOwner owner;
+        Sync call({ node.memory(), *client_, sync_script_, keys_, test_clock, node }, owner);
         for (int ends = 1; ends == 1 || owner.last == Sync::End::part; ++ends) {
             EXPECT_TRUE(call.start(state));
             EXPECT_TRUE(loop_.run_until([&] { return owner.ends >= ends; }));

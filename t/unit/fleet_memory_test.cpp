@@ -55,11 +55,11 @@ TEST_F(SharedMemory, no_worker_waits_for_one_that_is_stopped_while_it_changes_th
     set("a", 6);
     const pid_t stopped = stopped_with_lock(node_, [] {});
     const auto begun = std::chrono::steady_clock::now();
-    SyncOwner owner(node_);
-    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    SyncOwner owner;
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
     EXPECT_FALSE(call.start("{}"));
     const Session session(
-        Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+        { node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, node_);
     loop_.run_for(50ms);
     EXPECT_LT(std::chrono::steady_clock::now() - begun, 5s);
     EXPECT_EQ(node_.quota("a"), 5) << "looking up needs no lock";
@@ -72,8 +72,8 @@ TEST_F(SharedMemory, a_reply_that_finds_a_worker_stopped_in_a_change_is_not_wait
     set("a", 5);
     sync(node_);
     set("a", 6);
-    SyncOwner owner(node_);
-    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    SyncOwner owner;
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
     ASSERT_TRUE(call.start("{}"));
     const pid_t stopped = stopped_with_lock(node_, [] {});
     const auto begun = std::chrono::steady_clock::now();
@@ -110,8 +110,8 @@ TEST_F(SharedMemory, what_a_worker_was_killed_in_is_read_again)
         node_.memory().shared().cursor += 1000;
     });
     end(stopped, SIGKILL);
-    SyncOwner owner(node_);
-    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    SyncOwner owner;
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
     EXPECT_FALSE(call.start("{}")) << "until the master process has noticed it";
     node_.master_unlocks(stopped);
     EXPECT_EQ(sync(node_), Sync::End::known);
@@ -126,8 +126,8 @@ TEST_F(SharedMemory, a_worker_of_an_earlier_configuration_changes_nothing_in_tha
     const FleetKeys other_keys("other:");
     set("a", 5);
     sync(node_);
-    SyncOwner owner(node_);
-    Sync in_flight({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    SyncOwner owner;
+    Sync in_flight({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
     set("a", 6);
     free("b");
     ASSERT_TRUE(in_flight.start("{}"));
@@ -145,7 +145,7 @@ TEST_F(SharedMemory, a_worker_of_an_earlier_configuration_changes_nothing_in_tha
     EXPECT_TRUE(node_.memory().loaded());
     EXPECT_EQ(node_.count(), 0U);
     const Session earlier(
-        Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+        { node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, node_);
     loop_.run_for(50ms);
     EXPECT_EQ(node_.memory().shared().leader.load(), 0);
     EXPECT_EQ(node_.count(), 0U);
@@ -162,8 +162,8 @@ TEST_F(SharedMemory, the_first_load_is_over_when_all_is_known_and_not_when_anoth
     change_many(ChangeCall::Change::set, 0, 1500);
     sync(node_);
     // A worker of the earlier configuration reads all while the master process loads.
-    SyncOwner owner(node_);
-    Sync earlier({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    SyncOwner owner;
+    Sync earlier({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
     {
         const FleetMemory::Lock lock(node_.memory());
         node_.memory().shared().cursor = 0;

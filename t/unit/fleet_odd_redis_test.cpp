@@ -26,8 +26,8 @@ TEST_F(FleetTest, a_node_counts_fewer_nodes_only_after_each_reply_of_five_second
         server_.ask({ "DEL", keys_.alive });
         server_.ask(
             { "EVAL", add_nodes, "2", keys_.alive, keys_.state, std::to_string(redis_knows) });
-        SyncOwner owner(node_);
-        Sync call({ node_.memory(), *client_, sync_script_, keys_, clock, owner });
+        SyncOwner owner;
+        Sync call({ node_.memory(), *client_, sync_script_, keys_, clock, node_ }, owner);
         EXPECT_TRUE(call.start("{}"));
         EXPECT_TRUE(loop_.run_until([&] { return owner.ends > 0; }));
         return node_.memory().nodes();

@@ -89,7 +89,7 @@ TEST_F(FleetTest, a_change_that_finds_no_connection_is_known_not_to_be_made)
 
 TEST_F(FleetTest, a_change_during_a_call_is_read_by_the_next_call_at_once)
 {
-    Session session({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+    Session session({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, node_);
     ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
     loop_.run_for(50ms);
     const long before = server_.calls("evalsha");
@@ -130,7 +130,7 @@ TEST_F(FleetTest, the_initial_load_knows_all_or_says_why_not)
 TEST_F(FleetTest, a_session_follows_redis_and_hands_over_when_it_leaves)
 {
     const auto session = std::make_unique<Session>(
-        Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+        Sync::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, node_);
     ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
     EXPECT_EQ(node_.memory().shared().leader.load(), ngx_pid);
     set("a", 5);
@@ -152,7 +152,7 @@ TEST_F(FleetTest, a_session_follows_redis_and_hands_over_when_it_leaves)
 TEST_F(FleetTest, a_session_reports_once_that_redis_is_away_and_back)
 {
     const Session session(
-        Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+        { node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, node_);
     ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
     server_.pause();
     ASSERT_TRUE(loop_.run_until([&] { return node_.disconnections == 1; }));

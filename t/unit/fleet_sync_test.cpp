@@ -271,8 +271,8 @@ TEST_F(FleetTest, nothing_is_missing_while_all_is_loaded_again)
         const FleetMemory::Lock lock(node_.memory());
         node_.memory().shared().cursor = 0;
     }
-    SyncOwner owner(node_);
-    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    SyncOwner owner;
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
     ASSERT_TRUE(call.start("{}"));
     while (owner.ends == 0) {
         for (const int i : { 0, 700, 1499 }) {
@@ -287,8 +287,8 @@ TEST_F(FleetTest, a_late_reply_changes_nothing)
 {
     set("a", 5);
     sync(node_);
-    SyncOwner late(node_);
-    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, late });
+    SyncOwner late;
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, late);
     set("a", 6);
     ASSERT_TRUE(call.start("{}"));
     // Meanwhile another worker takes a later state.
