@@ -137,11 +137,8 @@ ngx_int_t get_usage(ngx_http_request_t* r, ngx_http_variable_value_t* value, uin
         value->not_found = 1;
         return NGX_OK;
     }
-    value->data = text;
-    value->len = static_cast<unsigned>(ngx_sprintf(text, "%L", *number) - text);
-    value->valid = 1;
-    value->not_found = 0;
-    value->no_cacheable = 0;
+    const auto length = static_cast<std::size_t>(ngx_sprintf(text, "%L", *number) - text);
+    nginx::set_value(*value, nginx::view({ length, text }));
     return NGX_OK;
 }
 

@@ -14,7 +14,7 @@ namespace ratelimit::http {
 
 namespace {
 
-using nginx::borrowed;
+using nginx::set_value;
 
 constexpr std::array<std::string_view, 8> result_names = {
     "",
@@ -27,16 +27,6 @@ constexpr std::array<std::string_view, 8> result_names = {
     "FAILED_CLOSED",
 };
 
-void set_text(ngx_http_variable_value_t* value, std::string_view text) noexcept
-{
-    const ngx_str_t str = borrowed(text);
-    value->valid = 1;
-    value->no_cacheable = 0;
-    value->not_found = 0;
-    value->len = static_cast<unsigned>(str.len) & 0x0fffffff;
-    value->data = str.data;
-}
-
 template <class... Args>
 ngx_int_t set_formatted(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const char* format, Args... args)
@@ -47,7 +37,7 @@ ngx_int_t set_formatted(
         return NGX_ERROR;
     }
     const u_char* end = ngx_snprintf(text, size, format, args...);
-    set_text(value, { reinterpret_cast<char*>(text), static_cast<std::size_t>(end - text) });
+    set_value(*value, { reinterpret_cast<char*>(text), static_cast<std::size_t>(end - text) });
     return NGX_OK;
 }
 
@@ -64,7 +54,7 @@ using Getter = ngx_int_t (*)(
 ngx_int_t get_status(
     ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    set_text(value, result_names[static_cast<std::size_t>(state.decision.result())]);
+    set_value(*value, result_names[static_cast<std::size_t>(state.decision.result())]);
     return NGX_OK;
 }
 
@@ -78,13 +68,13 @@ ngx_int_t get_source(
     ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
     const Source source = state.decision.decided_by().source;
-    set_text(value, name_of(source));
+    set_value(*value, name_of(source));
     return NGX_OK;
 }
 
 ngx_int_t get_zone(ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    set_text(value, state.decision.decided_by().zone->name);
+    set_value(*value, state.decision.decided_by().zone->name);
     return NGX_OK;
 }
 
@@ -143,7 +133,7 @@ ngx_int_t set_cut(
     ngx_memcpy(bytes, address.data(), address.size());
     cut_address(bytes, address.size(), bits);
     // All bytes, so that no truncated IPv6 address equals an IPv4 address.
-    set_text(value, { reinterpret_cast<char*>(bytes), address.size() });
+    set_value(*value, { reinterpret_cast<char*>(bytes), address.size() });
     return NGX_OK;
 }
 
@@ -163,7 +153,7 @@ ngx_int_t set_network(
         const auto* bytes = reinterpret_cast<const u_char*>(&ipv4.s_addr);
         return set_cut(r, value, { bytes, sizeof(ipv4.s_addr) }, bits.ipv4);
     }
-    set_text(value, nginx::view(r->connection->addr_text));
+    set_value(*value, nginx::view(r->connection->addr_text));
     return NGX_OK;
 }
 
@@ -190,7 +180,7 @@ ngx_int_t get_client_text(
     }
     const std::size_t bits =
         bytes.size() == sizeof(in_addr) ? 8 * sizeof(in_addr) : main_conf(r).ipv6_prefix;
-    set_text(value, write_network(bytes, bits, text, longest));
+    set_value(*value, write_network(bytes, bits, text, longest));
     return NGX_OK;
 }
 

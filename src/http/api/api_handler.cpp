@@ -60,16 +60,13 @@ ngx_int_t send_slash(ngx_http_request_t* r)
         path += "?";
         path += view(r->args);
     }
-    r->headers_out.location = static_cast<ngx_table_elt_t*>(ngx_list_push(&r->headers_out.headers));
     const ngx_str_t target = nginx::copied(r->pool, path);
-    if (r->headers_out.location == nullptr || target.data == nullptr) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (target.data != nullptr) {
+        r->headers_out.location =
+            nginx::add_header(r->headers_out.headers, nginx::borrowed("Location"), target);
     }
-    *r->headers_out.location = {};
-    r->headers_out.location->hash = 1;
-    ngx_str_set(&r->headers_out.location->key, "Location");
-    r->headers_out.location->value = target;
-    return NGX_HTTP_MOVED_PERMANENTLY;
+    return r->headers_out.location == nullptr ? NGX_HTTP_INTERNAL_SERVER_ERROR
+                                              : NGX_HTTP_MOVED_PERMANENTLY;
 }
 
 ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& path)

@@ -7,24 +7,7 @@
 
 namespace ratelimit::http {
 
-namespace {
-
 using nginx::borrowed;
-
-bool add_header(ngx_http_request_t* r, const ApiHeader& header) noexcept
-{
-    auto* element = static_cast<ngx_table_elt_t*>(ngx_list_push(&r->headers_out.headers));
-    if (element == nullptr) {
-        return false;
-    }
-    *element = {};
-    element->hash = 1;
-    element->key = borrowed(header.name);
-    element->value = borrowed(header.value);
-    return true;
-}
-
-}  // namespace
 
 ngx_int_t send_response(
     ngx_http_request_t* r, ngx_uint_t status, std::string_view type, std::string_view body,
@@ -36,7 +19,9 @@ ngx_int_t send_response(
     };
     for (const auto all : { std::span<const ApiHeader>(always), headers }) {
         for (const ApiHeader& header : all) {
-            if (!add_header(r, header)) {
+            if (nginx::add_header(
+                    r->headers_out.headers, borrowed(header.name), borrowed(header.value))
+                == nullptr) {
                 return NGX_HTTP_INTERNAL_SERVER_ERROR;
             }
         }
