@@ -1,5 +1,6 @@
 #include "check/ahead_units.h"
 
+#include "check/limit_owner.h"
 #include "check/script_reply.h"
 #include "check/settlement.h"
 
@@ -59,7 +60,7 @@ bool AheadReport::on_answer(redis::ReplyPart part) noexcept
     const KeyAnswer answer{ reply.remaining, reply.retry_after.value_or(microseconds{ 0 }).count(),
                             reply.reset,     receipt_.now.value_or(reply.server_time),
                             sent_,           all_.clock_() };
-    receipt_.owner->ahead_answered(key_, policy_hash_, receipt_.policy, answer, of_->units);
+    receipt_.owner->ahead_answered(receipt_, answer, of_->units);
     counted_ = { units_, answer.decided, answer.reset };
     if (returned_ > 0) {
         all_.refund_counted(*this, std::exchange(returned_, 0), client());
@@ -71,7 +72,7 @@ bool AheadReport::on_answer(redis::ReplyPart part) noexcept
 void AheadReport::on_failure(redis::Fate fate) noexcept
 {
     if (fate == redis::Fate::lost) {
-        receipt_.owner->ahead_uncertain(key_, policy_hash_);
+        receipt_.owner->ahead_uncertain(receipt_);
     }
     if (units_ == 0 || (all_.closed_ && maybe_executed(fate))) {
         of_->units -= units_;
@@ -102,26 +103,26 @@ std::int64_t AheadUnits::unanswered(std::string_view redis_key, std::size_t hash
     return of == nullptr ? 0 : of->units;
 }
 
-AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) noexcept
+AheadReport* AheadUnits::prepare(const Receipt& limit, std::int64_t n, std::size_t hash) noexcept
 {
-    UnansweredKey* of = find(key.hash, limit.redis_key);
+    UnansweredKey* of = find(hash, limit.redis_key);
     if (of != nullptr && of->waiting != nullptr) {
-        if (of->waiting->policy_hash_ == key.policy_hash) {
+        if (of->waiting->receipt_.policy_hash == limit.policy_hash) {
             return of->waiting;
         }
         send(*of->waiting);
-        of = find(key.hash, limit.redis_key);  // it may have ended
+        of = find(hash, limit.redis_key);  // it may have ended
     }
     if (count_ >= most) {
         return nullptr;
     }
     try {
         if (of == nullptr) {
-            of = &keys_.add(key.hash);
+            of = &keys_.add(hash);
             of->sent = milliseconds{ 0 };
             of->redis_key.erase().append(limit.redis_key);
         }
-        return &begin(*of, limit, key);
+        return &begin(*of, limit, n);
     } catch (const std::exception&) {
         if (of != nullptr) {
             forget_unused(*of);
@@ -130,28 +131,26 @@ AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) 
     }
 }
 
-AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key)
+AheadReport& AheadUnits::begin(UnansweredKey& of, const Receipt& limit, std::int64_t n)
 {
     AheadUnits& self = *this;
     AheadReport& report = reports_.take(self);
     try {
         // An assignment takes twice the instructions: it expects text that overlaps.
         report.redis_key_.erase().append(limit.redis_key);
-        report.key_.erase().append(key.key);
+        report.key_.erase().append(limit.key);
     } catch (const std::exception&) {
         reports_.give_back(report);
         throw;
     }
     report.of_ = &of;
     report.units_ = report.returned_ = 0;
-    report.enough_ = key.most / 2;
+    report.enough_ = n / 2;
     report.counted_.reset();
-    report.receipt_ = limit.receipt();
+    report.receipt_ = limit;
     report.receipt_.redis_key = report.redis_key_;
     report.receipt_.key = report.key_;
     report.receipt_.shard = client_.shard_of(limit.redis_key);
-    report.script_ = limit.scripts.report;
-    report.policy_hash_ = key.policy_hash;
     report.began_ = client_.now();
     ++count_;
     of.waiting = &report;

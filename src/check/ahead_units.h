@@ -2,7 +2,7 @@
 
 #include "base/entry_table.h"
 #include "base/list.h"
-#include "check/remote_limit.h"
+#include "check/receipt.h"
 #include "redis/call_queue.h"
 #include "redis/client.h"
 
@@ -13,14 +13,6 @@
 #include <string_view>
 
 namespace ratelimit {
-
-/// The key of a limit of a request that passes ahead of Redis.
-struct AheadKey {
-    std::string_view key;  // as the owner knows it
-    std::uint64_t policy_hash;
-    std::int64_t most;  // units without an answer: the n of ahead=n
-    std::size_t hash;   // AheadUnits::hash_of its key in Redis
-};
 
 class AheadUnits;
 class AheadReport;
@@ -50,7 +42,7 @@ private:
     friend class AheadUnits;
 
     std::string_view routing_key() const noexcept override;
-    redis::ScriptId script() const noexcept override { return script_; }
+    redis::ScriptId script() const noexcept override { return receipt_.scripts.report; }
     redis::BatchFormat format() const noexcept override { return charge_format; }
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
@@ -76,8 +68,6 @@ private:
     Receipt receipt_;                // of the texts that follow
     std::string redis_key_;
     std::string key_;
-    redis::ScriptId script_{};
-    std::uint64_t policy_hash_ = 0;
     microseconds sent_{ 0 };
     milliseconds began_{ 0 };  // of the event loop
 };
@@ -107,8 +97,9 @@ public:
     std::int64_t unanswered(std::string_view redis_key, std::size_t hash) noexcept;
 
     /// The report that takes the units of a request. Then exactly one of `add` and `drop` must be
-    /// called. Null: too many keys have units without an answer, or there is no memory.
-    AheadReport* prepare(const RemoteLimit& limit, const AheadKey& key) noexcept;
+    /// called. `n`: of ahead=, the most units without an answer. `hash`: hash_of its key in Redis.
+    /// Null: too many keys have units without an answer, or there is no memory.
+    AheadReport* prepare(const Receipt& limit, std::int64_t n, std::size_t hash) noexcept;
     /// The request passes.
     void add(AheadReport& report, std::int64_t units) noexcept;
     void drop(AheadReport& report) noexcept;
@@ -138,7 +129,7 @@ private:
     friend class AheadReport;
 
     UnansweredKey* find(std::size_t hash, std::string_view redis_key) noexcept;
-    AheadReport& begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key);
+    AheadReport& begin(UnansweredKey& of, const Receipt& limit, std::int64_t n);
     void send(AheadReport& report) noexcept { client_.outbox().send(report); }
     void send_soon(AheadReport& report) noexcept;
     void send_paused() noexcept;

@@ -89,7 +89,7 @@ void Check::end_if_done() noexcept
     each_part([](const Part& part) {
         for (const RemoteLimit* limit : part.limits) {
             if (part.maybe_executed && part.end != ShardPart::End::answered) {
-                spare(limit->coalescer->client(), limit->receipt());
+                spare(limit->coalescer->client(), *limit);
             }
         }
     });
@@ -179,7 +179,7 @@ bool Check::refund(microseconds now) noexcept
                 limit->state = limit->without;
             } else if (limit->state.granted && limit->cost > 0) {
                 const Refund taken{ limit->cost, limit->taken_at, limit->state.reset };
-                take_back(limit->coalescer->client(), limit->receipt(), taken, now);
+                take_back(limit->coalescer->client(), *limit, taken, now);
                 limit->state = limit->without;
                 refunded = true;
             }

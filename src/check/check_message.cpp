@@ -236,7 +236,7 @@ void CheckMessage::answer(ShardPart& part, bool behind) noexcept
         limit.taken_at = limit.now.value_or(reply.server_time);
         limit.note_block(reply.blocked, reply.spared, again || behind);
         if (again && limit.block_apart) {  // the script had no key of the block
-            spare(*client_, limit.receipt());
+            spare(*client_, limit);
         }
     }
     part.end = ShardPart::End::answered;

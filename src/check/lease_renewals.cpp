@@ -1,7 +1,6 @@
 #include "check/lease_renewals.h"
 
 #include <exception>
-#include <span>
 #include <utility>
 
 namespace ratelimit {
@@ -10,15 +9,13 @@ LeaseRenewals::LeaseRenewals(redis::Client& client) noexcept : client_(client) {
 
 void LeaseRenewal::write(redis::CommandBuffer& command) const
 {
-    const std::span limits(&check_, 1);
-    command.begin_script(script_, several_argument_count(limits, runs_.numbers()));
-    write_several_arguments(limits, runs_.numbers(), command);
+    command.begin_script(limit_.scripts.several, several_argument_count(limits(), runs_.numbers()));
+    write_several_arguments(limits(), runs_.numbers(), command);
 }
 
 bool LeaseRenewal::on_reply(const redisReply& reply) noexcept
 {
-    const std::span limits(&check_, 1);
-    if (!read_several_reply(reply, limits, runs_.count(), all_.replies_)
+    if (!read_several_reply(reply, limits(), runs_.count(), all_.replies_)
         || !fits(all_.replies_, runs_)) {
         return false;
     }
@@ -33,36 +30,31 @@ void LeaseRenewal::ended(redis::Fate) noexcept
     all_.calls_.remove(*this);
 }
 
-void LeaseRenewals::renew(
-    const LimitCheck& check, redis::ScriptId script, const LeasedKey& key, std::int64_t requests,
-    microseconds now) noexcept
+void LeaseRenewals::renew(const Receipt& limit, std::int64_t requests, microseconds now) noexcept
 {
-    const std::size_t hash = calls_.hash_of(check.redis_key);
-    const bool under_way = calls_.find(hash, [&check](const LeaseRenewal& call) {
-        return call.redis_key_ == check.redis_key;
+    const std::size_t hash = calls_.hash_of(limit.redis_key);
+    const bool under_way = calls_.find(hash, [&limit](const LeaseRenewal& call) {
+        return call.redis_key_ == limit.redis_key;
     }) != nullptr;
-    if (under_way || calls_.size() >= most || !send(hash, check, script, key, requests, now)) {
-        key.owner.lease_renewed(key.key, key.policy_hash, check, {}, now);
+    if (under_way || calls_.size() >= most || !send(hash, limit, requests, now)) {
+        limit.owner->lease_renewed(limit, {}, now);
     }
 }
 
 bool LeaseRenewals::send(
-    std::size_t hash, const LimitCheck& check, redis::ScriptId script, const LeasedKey& key,
-    std::int64_t requests, microseconds now) noexcept
+    std::size_t hash, const Receipt& limit, std::int64_t requests, microseconds now) noexcept
 {
     LeaseRenewal* call = nullptr;
     try {
         call = &calls_.add(hash, *this);
-        call->redis_key_ = check.redis_key;
-        call->key_ = key.key;
-        call->check_ = check;
-        call->check_.redis_key = call->redis_key_;
-        call->script_ = script;
+        call->redis_key_ = limit.redis_key;
+        call->key_ = limit.key;
+        call->limit_ = limit;
+        call->limit_.redis_key = call->redis_key_;
+        call->limit_.key = call->key_;
         call->runs_.begin(1);
-        call->runs_.add([&check](std::size_t) { return check.cost; });
+        call->runs_.add([&limit](std::size_t) { return limit.cost; });
         call->runs_.lease(requests - 1);
-        call->policy_hash_ = key.policy_hash;
-        call->owner_ = &key.owner;
         call->sent_ = now;
         call->routing = {};
         call->routing.shard = client_.shard_of(call->redis_key_);

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "base/entry_table.h"
-#include "check/remote_limit.h"
+#include "check/limit_owner.h"
+#include "check/receipt.h"
 #include "check/runs.h"
 #include "check/script_reply.h"
 #include "limit/run_reply.h"
@@ -10,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,13 +19,6 @@
 namespace ratelimit {
 
 class LeaseRenewals;
-
-/// The key whose lease is renewed, as its owner knows it.
-struct LeasedKey {
-    std::string_view key;
-    std::uint64_t policy_hash;
-    const LimitOwner& owner;
-};
 
 /// A check that belongs to no request: all that Redis grants are tokens of a lease. It is not sent
 /// again if its connection is lost: tokens that Redis counted then lapse. In an EntryTable.
@@ -50,19 +45,20 @@ private:
     /// No request waits for it.
     unsigned request_count() const noexcept override { return 0; }
 
+    std::span<const LimitCheck> limits() const noexcept
+    {
+        return { static_cast<const LimitCheck*>(&limit_), 1 };
+    }
     void tell_owner(const RunReply& answer) const noexcept
     {
-        owner_->lease_renewed(key_, policy_hash_, check_, answer, sent_);
+        limit_.owner->lease_renewed(limit_, answer, sent_);
     }
 
     LeaseRenewals& all_;
-    LimitCheck check_;
-    redis::ScriptId script_{};
-    Runs runs_;
+    Receipt limit_;  // of the texts that follow
     std::string redis_key_;
     std::string key_;
-    std::uint64_t policy_hash_ = 0;
-    const LimitOwner* owner_ = nullptr;
+    Runs runs_;
     microseconds sent_{ 0 };
 };
 
@@ -74,12 +70,10 @@ public:
     LeaseRenewals(const LeaseRenewals&) = delete;
     LeaseRenewals& operator=(const LeaseRenewals&) = delete;
 
-    /// Asks Redis for tokens for this number of requests, at least one, as those of `limit`.
-    /// `check`: those of one request, with its time. `now`: by the clock of the lease. The owner is
-    /// notified later, or at once if nothing could be sent.
-    void renew(
-        const LimitCheck& check, redis::ScriptId script, const LeasedKey& key,
-        std::int64_t requests, microseconds now) noexcept;
+    /// Asks Redis for tokens for this number of requests, at least one, as that of `limit`, with
+    /// its time. `now`: by the clock of the lease. The owner is notified later, or at once if
+    /// nothing could be sent.
+    void renew(const Receipt& limit, std::int64_t requests, microseconds now) noexcept;
 
     /// Whether none is in flight.
     bool idle() const noexcept { return calls_.size() == 0; }
@@ -91,8 +85,7 @@ private:
     friend class LeaseRenewal;
 
     bool send(
-        std::size_t hash, const LimitCheck& check, redis::ScriptId script, const LeasedKey& key,
-        std::int64_t requests, microseconds now) noexcept;
+        std::size_t hash, const Receipt& limit, std::int64_t requests, microseconds now) noexcept;
 
     redis::Client& client_;
     EntryTable<LeaseRenewal> calls_;

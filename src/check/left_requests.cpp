@@ -37,7 +37,7 @@ void LeftRequests::add(
     receipts_.reserve(limits.size());  // nothing below throws
     std::string_view keys = keys_;
     for (std::size_t i = 0; i < limits.size(); ++i) {
-        Receipt& receipt = receipts_.emplace_back(part.limits[i]->receipt());
+        Receipt& receipt = receipts_.emplace_back(*part.limits[i]);
         receipt.redis_key = limits[i].redis_key;
         receipt.block_key = limits[i].block_key;
         receipt.now = limits[i].now;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "check/script_call.h"
 #include "limit/key_answer.h"
 #include "limit/run_reply.h"
 
@@ -8,6 +7,8 @@
 #include <string_view>
 
 namespace ratelimit {
+
+struct Receipt;
 
 /// The owner of a limit: counts blocks, and keeps Redis's answers about its keys in the memory of
 /// this node. Must outlive the client's calls.
@@ -21,21 +22,16 @@ public:
     /// Of a zone with ahead=: Redis has counted units of the key, and answered. `unanswered`: the
     /// units of the key that this worker has let in and that have no answer yet.
     virtual void ahead_answered(
-        std::string_view /*key*/, std::uint64_t /*policy_hash*/, const Policy&, const KeyAnswer&,
-        std::int64_t /*unanswered*/) const noexcept
+        const Receipt&, const KeyAnswer&, std::int64_t /*unanswered*/) const noexcept
     {
     }
     /// A connection was lost: Redis may have counted units of the key or not.
-    virtual void ahead_uncertain(
-        std::string_view /*key*/, std::uint64_t /*policy_hash*/) const noexcept
-    {
-    }
+    virtual void ahead_uncertain(const Receipt&) const noexcept {}
 
     /// Of a zone with lease=: a renewal has ended. Redis granted `answer.taken` requests of this
     /// cost, 0 if it failed. `sent`: a lower bound of the time at which they were counted.
     virtual void lease_renewed(
-        std::string_view /*key*/, std::uint64_t /*policy_hash*/, const LimitCheck&,
-        const RunReply& /*answer*/, microseconds /*sent*/) const noexcept
+        const Receipt&, const RunReply& /*answer*/, microseconds /*sent*/) const noexcept
     {
     }
 

@@ -191,9 +191,9 @@ private:
 
     redis::ScriptId script() const noexcept override
     {
-        return states()                             ? receipt_.block
-            : std::holds_alternative<Refund>(what_) ? receipt_.refund
-                                                    : receipt_.charge;
+        return states()                             ? receipt_.scripts.block
+            : std::holds_alternative<Refund>(what_) ? receipt_.scripts.refund
+                                                    : receipt_.scripts.charge;
     }
     redis::BatchFormat format() const noexcept override
     {
@@ -296,7 +296,7 @@ void take_back(
 void spare(redis::Client& client, const Receipt& receipt, redis::milliseconds ago) noexcept
 {
     static LastStated last;
-    if (receipt.block == redis::ScriptId::none || receipt.cost == 0) {
+    if (receipt.scripts.block == redis::ScriptId::none || receipt.cost == 0) {
         return;
     }
     const microseconds wait = client.longest_wait();

@@ -11,12 +11,6 @@ namespace ratelimit {
 
 namespace {
 
-AheadKey key_of(const AppliedLimit& limit) noexcept
-{
-    const std::size_t hash = limit.ahead->hash_of(limit.redis_key);
-    return { limit.key, limit.policy_hash, limit.zone->ahead, hash };
-}
-
 /// Lets the request in under this limit, in the node's memory. False: Redis must decide it.
 bool let_in(AppliedLimit& limit) noexcept
 {
@@ -24,8 +18,8 @@ bool let_in(AppliedLimit& limit) noexcept
     if (limit.ahead == nullptr) {
         return false;
     }
-    const AheadKey key = key_of(limit);
-    if (limit.ahead->unanswered(limit.redis_key, key.hash) + limit.cost > zone.ahead) {
+    const std::size_t hash = limit.ahead->hash_of(limit.redis_key);
+    if (limit.ahead->unanswered(limit.redis_key, hash) + limit.cost > zone.ahead) {
         return false;
     }
     if (zone.clock == Clock::local) {
@@ -36,7 +30,7 @@ bool let_in(AppliedLimit& limit) noexcept
     if (!state) {
         return false;
     }
-    limit.report = limit.ahead->prepare(limit, key);
+    limit.report = limit.ahead->prepare(limit, zone.ahead, hash);
     if (limit.report == nullptr) {
         answers.take_back(limit.keyed());
         return false;
@@ -81,12 +75,13 @@ void settle_ahead(const AppliedLimit& limit, std::int64_t cost) noexcept
         units.give_back(*limit.report, limit.cost - cost);
         return;
     }
-    AheadReport* const more = units.prepare(limit, key_of(limit));
+    AheadReport* const more =
+        units.prepare(limit, limit.zone->ahead, units.hash_of(limit.redis_key));
     if (more != nullptr) {
         units.add(*more, cost - limit.cost);
     } else {
         redis::Client& client = limit.coalescer->client();
-        Receipt receipt = limit.receipt();
+        Receipt receipt = limit;
         receipt.shard = client.shard_of(receipt.redis_key);  // no Check has set that of the limit
         settle(client, receipt, { limit.cost, {}, {} }, cost, limit.began);
     }
@@ -111,9 +106,7 @@ void note_answer(const AppliedLimit& limit, const NodeClock& clock) noexcept
     if (limit.ahead != nullptr) {
         const KeyAnswer answer{ limit.state.remaining, 0,           limit.state.reset,
                                 limit.taken_at,        limit.began, clock.time_of(*limit.zone) };
-        limit.zone->ahead_answered(
-            limit.key, limit.policy_hash, limit.policy, answer,
-            limit.ahead->unanswered(limit.redis_key));
+        limit.zone->ahead_answered(limit, answer, limit.ahead->unanswered(limit.redis_key));
     }
 }
 

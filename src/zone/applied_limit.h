@@ -52,7 +52,6 @@ constexpr std::string_view name_of(Source source) noexcept
 /// request lives.
 struct AppliedLimit : RemoteLimit {
     const Zone* zone = nullptr;
-    std::uint64_t policy_hash = 0;  // Zone::policy_hash, of the policy in Redis
     QuotaUnit unit = QuotaUnit::requests;
     std::size_t configured = 0;  // index in the configuration of its location
     bool malformed = false;      // the rate is malformed: the fail mode decides

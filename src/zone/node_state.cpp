@@ -128,7 +128,7 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         // are returned or stated, which lifts a block that began only because of them.
         const bool waits = zone.spans_servers || client.unsettled().contains(limit.block_key);
         const microseconds later = waits ? client.longest_wait() : microseconds{ 0 };
-        ratelimit::begin_block(client, limit.receipt(), later, clock.since_epoch());
+        ratelimit::begin_block(client, limit, later, clock.since_epoch());
         if (later.count() == 0) {
             apply_block(limit.state, limit.policy.block);
             remember_refusal(limit, clock);
@@ -155,15 +155,10 @@ void renew_lease(const AppliedLimit& limit, const NodeClock& clock) noexcept
     if (!zone.memory().leases().begin_renewal(limit.keyed(), now, ends)) {
         return;
     }
-    LimitCheck check = limit;
-    check.shadow = false;
-    check.now.reset();
-    if (zone.clock == Clock::local) {
-        check.now = now;
-    }
-    limit.renewals->renew(
-        check, limit.scripts.several, { limit.key, limit.policy_hash, zone }, limit.lease_wanted,
-        now);
+    Receipt alone = limit;
+    alone.shadow = false;
+    alone.now = zone.clock == Clock::local ? std::optional{ now } : std::nullopt;
+    limit.renewals->renew(alone, limit.lease_wanted, now);
 }
 
 bool refund_lease(AppliedLimit& limit) noexcept

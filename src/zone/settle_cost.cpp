@@ -35,7 +35,7 @@ void settle_cost(const AppliedLimit& limit, std::int64_t cost, microseconds now)
         settle_ahead(limit, settled);
     } else {
         const Refund counted{ limit.cost, limit.taken_at, limit.state.reset };
-        settle(limit.coalescer->client(), limit.receipt(), counted, settled, now);
+        settle(limit.coalescer->client(), limit, counted, settled, now);
     }
     if (settled < limit.cost) {
         limit.zone->refunded(limit.key);  // others may pass sooner than this node remembers

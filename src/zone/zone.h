@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/limit_owner.h"
+#include "check/receipt.h"
 #include "limit/address_form.h"
 #include "limit/grammar.h"
 #include "store/fleet_memory.h"
@@ -109,28 +110,26 @@ struct Zone final : LimitOwner {
     }
 
     void ahead_answered(
-        std::string_view key, std::uint64_t policy_hash, const Policy& counted_by,
-        const KeyAnswer& answer, std::int64_t unanswered) const noexcept override
+        const Receipt& of, const KeyAnswer& answer, std::int64_t unanswered) const noexcept override
     {
         memory().last_answers().answered(
-            { key, policy_hash, 0 }, counted_by, ahead, answer, unanswered);
+            { of.key, of.policy_hash, 0 }, of.policy, ahead, answer, unanswered);
         if (answer.beyond > 0) {
             memory().counters().add(ZoneCounters::Units::ahead_beyond, answer.beyond);
         }
     }
-    void ahead_uncertain(std::string_view key, std::uint64_t policy_hash) const noexcept override
+    void ahead_uncertain(const Receipt& of) const noexcept override
     {
-        memory().last_answers().doubt({ key, policy_hash, 0 });
+        memory().last_answers().doubt({ of.key, of.policy_hash, 0 });
     }
 
     void lease_renewed(
-        std::string_view key, std::uint64_t policy_hash, const LimitCheck& check,
-        const RunReply& answer, microseconds sent) const noexcept override
+        const Receipt& of, const RunReply& answer, microseconds sent) const noexcept override
     {
         TokenLeases leases = memory().leases();
-        const KeyedRequest request{ key, policy_hash, check.cost };
+        const KeyedRequest request{ of.key, of.policy_hash, of.cost };
         if (answer.taken > 0) {
-            leases.add(request, check.policy, answer, answer.taken, sent);
+            leases.add(request, of.policy, answer, answer.taken, sent);
         } else {
             leases.end_renewal(request);
         }

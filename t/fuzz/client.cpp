@@ -231,9 +231,9 @@ private:
         must(limit.state.remaining >= 0 && limit.state.reset.count() >= 0);
         redis::Client& client = limit.coalescer->client();
         const microseconds now = monotonic();
-        ratelimit::settle(client, limit.receipt(), {}, 2, now);
-        take_back(client, limit.receipt(), { 1, limit.taken_at, limit.state.reset }, now);
-        begin_block(client, limit.receipt(), 0us, now);
+        ratelimit::settle(client, limit, {}, 2, now);
+        take_back(client, limit, { 1, limit.taken_at, limit.state.reset }, now);
+        begin_block(client, limit, 0us, now);
     }
 
     std::string name_;

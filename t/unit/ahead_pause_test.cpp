@@ -29,7 +29,7 @@ protected:
     void let_in(std::int64_t units)
     {
         AheadReport* const report =
-            units_->prepare(limit_, { "k", 1, most, units_->hash_of(limit_.redis_key) });
+            units_->prepare(limit_, most, units_->hash_of(limit_.redis_key));
         ASSERT_NE(report, nullptr);
         units_->add(*report, units);
     }

@@ -82,8 +82,7 @@ protected:
         limit.scripts.report = statement_;
         return time_of(keys, [&](std::string_view key) {
             limit.redis_key = key;
-            AheadReport* const report =
-                units.prepare(limit, { key, 1, 1000, units.hash_of(limit.redis_key) });
+            AheadReport* const report = units.prepare(limit, 1000, units.hash_of(limit.redis_key));
             ASSERT_NE(report, nullptr);
             units.add(*report, 1);
         });

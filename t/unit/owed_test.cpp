@@ -75,7 +75,7 @@ protected:
     void refund_each(int count)
     {
         for (int i = 0; i < count; ++i) {
-            take_back(client, limit.receipt(), { 1, 0us, 0us }, 0us);
+            take_back(client, limit, { 1, 0us, 0us }, 0us);
         }
     }
     /// Answers all, a millisecond after it was sent, for this time.
@@ -172,7 +172,7 @@ protected:
 
 TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)
 {
-    spare(client, limit.receipt(), 50s);
+    spare(client, limit, 50s);
     expect_exit();
     client.away = false;
     pass(1s);
@@ -184,7 +184,7 @@ TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_t
 TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_what_it_follows)
 {
     client.away = false;
-    take_back(client, limit.receipt(), { 1, 0us, 0us }, 0us, 50s);
+    take_back(client, limit, { 1, 0us, 0us }, 0us, 50s);
     ASSERT_EQ(client.messages.size(), 1U);
     client.away = true;
     redis::PendingCall& record = client.messages.front().record;

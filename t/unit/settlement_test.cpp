@@ -15,7 +15,7 @@ TEST_P(Settlements, a_block_that_began_before_a_refund_could_be_executed_is_lift
     ASSERT_TRUE(passed.answered());
     const RemoteLimit& limit = *passed.limits[0];
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "1" }), "OK");
-    ratelimit::settle(*client_, limit.receipt(), { 10, limit.taken_at, limit.state.reset }, 0, 0us);
+    ratelimit::settle(*client_, limit, { 10, limit.taken_at, limit.state.reset }, 0, 0us);
     EXPECT_FALSE(unsettled());
     ASSERT_TRUE(loop_.run_until([this] { return unsettled(); })) << "it is tried again";
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "0" }), "OK");
@@ -23,7 +23,7 @@ TEST_P(Settlements, a_block_that_began_before_a_refund_could_be_executed_is_lift
     Request& refused = ask(1);
     ASSERT_TRUE(run());
     ASSERT_TRUE(refused.limits[0]->begins_block);
-    begin_block(*client_, refused.limits[0]->receipt(), 0us, 0us);
+    begin_block(*client_, *refused.limits[0], 0us, 0us);
     ASSERT_TRUE(loop_.run_until([this] { return owner_.began == 1; }));
     EXPECT_TRUE(loop_.run_until([this] { return !unsettled(); }));
     Request& next = ask(1);
@@ -41,7 +41,7 @@ TEST_P(Settlements, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
     RemoteLimit& limit = *requests_.front()->limits[0];
     for (const microseconds lost : { noon, noon + 5 * day, noon + 2 * day }) {
         limit.now = lost;
-        spare(*client_, limit.receipt());
+        spare(*client_, limit);
     }
     ASSERT_TRUE(loop_.run_until([this] { return !unsettled(); }));
     ASSERT_FALSE(owner_.refunds.empty()) << "its block is lifted";
@@ -61,8 +61,7 @@ TEST_P(Settlements, a_refund_that_redis_refuses_after_the_timeout_is_made_later)
     server_.ask({ "SCRIPT", "FLUSH" });
     server_.pause();
     const RemoteLimit& limit = *request.limits[0];
-    ratelimit::settle(
-        *client_, limit.receipt(), { 3, limit.taken_at, limit.state.reset }, 0, loop_.now());
+    ratelimit::settle(*client_, limit, { 3, limit.taken_at, limit.state.reset }, 0, loop_.now());
     ASSERT_TRUE(loop_.run_until([this] { return client_->take_failed() == 1; }));
     server_.resume();
     EXPECT_TRUE(counts(0)) << "the reply is NOSCRIPT: nothing was executed";
@@ -76,8 +75,7 @@ TEST_P(Settlements, a_refund_that_redis_makes_after_the_timeout_is_made_once)
     EXPECT_TRUE(first.answered() && second.answered());
     server_.pause();
     const RemoteLimit& limit = *first.limits[0];
-    ratelimit::settle(
-        *client_, limit.receipt(), { 3, limit.taken_at, limit.state.reset }, 0, loop_.now());
+    ratelimit::settle(*client_, limit, { 3, limit.taken_at, limit.state.reset }, 0, loop_.now());
     ASSERT_TRUE(loop_.run_until([this] { return client_->take_failed() == 1; }));
     server_.resume();
     EXPECT_TRUE(counts(3));
