@@ -31,23 +31,16 @@ ScriptDigest digest_of(const std::string& text)
 ScriptId ScriptRegistry::add(std::string text, Added why)
 {
     const ScriptDigest digest = digest_of(text);
-    const auto found = std::find(digests_.begin(), digests_.end(), digest);
-    if (found != digests_.end()) {
-        return static_cast<ScriptId>(found - digests_.begin());
+    const auto found =
+        std::find_if(scripts_.begin(), scripts_.end(), [&digest](const Registered& each) {
+            return each.digest == digest;
+        });
+    if (found != scripts_.end()) {
+        return static_cast<ScriptId>(found - scripts_.begin());
     }
-    const std::size_t room = texts_.size() + 1;
-    digests_.reserve(room);
-    goes_first_.reserve(room);
-    texts_.push_back(std::move(text));  // the last that may throw
-    digests_.push_back(digest);
-    goes_first_.push_back(why == Added::goes_first);
+    scripts_.push_back({ std::move(text), digest, why == Added::goes_first });
     chosen_ += why == Added::chosen ? 1 : 0;
-    return static_cast<ScriptId>(digests_.size() - 1);
-}
-
-const std::string& ScriptRegistry::text(ScriptId id) const noexcept
-{
-    return texts_[static_cast<std::size_t>(id)];
+    return static_cast<ScriptId>(scripts_.size() - 1);
 }
 
 }  // namespace ratelimit::redis

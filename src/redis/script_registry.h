@@ -31,17 +31,27 @@ public:
     bool full() const noexcept { return chosen_ >= most_chosen; }
     bool goes_first(ScriptId id) const noexcept
     {
-        return goes_first_[static_cast<std::size_t>(id)];
+        return scripts_[static_cast<std::size_t>(id)].goes_first;
     }
-    const std::string& text(ScriptId id) const noexcept;
-    /// By ScriptId.
-    const std::vector<ScriptDigest>& digests() const noexcept { return digests_; }
-    std::size_t size() const noexcept { return texts_.size(); }
+    const std::string& text(ScriptId id) const noexcept
+    {
+        return scripts_[static_cast<std::size_t>(id)].text;
+    }
+    /// Throws if it does not have the script.
+    const ScriptDigest& digest(ScriptId id) const
+    {
+        return scripts_.at(static_cast<std::size_t>(id)).digest;
+    }
+    std::size_t size() const noexcept { return scripts_.size(); }
 
 private:
-    std::vector<std::string> texts_;
-    std::vector<ScriptDigest> digests_;
-    std::vector<bool> goes_first_;
+    struct Registered {
+        std::string text;
+        ScriptDigest digest;
+        bool goes_first;
+    };
+
+    std::vector<Registered> scripts_;  // by ScriptId
     std::size_t chosen_ = 0;
 };
 
@@ -56,7 +66,7 @@ public:
     /// Throws if the registry does not have the script: nothing is written then.
     void begin_script(ScriptId script, ArgumentCount count)
     {
-        const ScriptDigest& digest = scripts_.digests().at(static_cast<std::size_t>(script));
+        const ScriptDigest& digest = scripts_.digest(script);
         begin(
             named_by_,
             named_by_ == Script::text ? std::string_view(scripts_.text(script))

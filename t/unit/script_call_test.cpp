@@ -189,7 +189,7 @@ TEST(ScriptRegistry, stores_equal_texts_once)
     EXPECT_EQ(scripts.add("a"), first);
     EXPECT_EQ(scripts.size(), 2U);
     EXPECT_EQ(scripts.text(first), "a");
-    const auto& sha1 = scripts.digests()[0];
+    const auto& sha1 = scripts.digest(first);
     EXPECT_EQ(std::string(sha1.begin(), sha1.end()), "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8");
 }
 
