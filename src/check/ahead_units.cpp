@@ -15,16 +15,6 @@ constexpr milliseconds busy_pause{ 10 };    // between reports of a busy key
 
 }  // namespace
 
-std::string_view AheadReport::routing_key() const noexcept
-{
-    return redis_key_;
-}
-
-void AheadReport::write_keys(redis::ScriptArguments& arguments) const
-{
-    arguments.key(redis_key_);
-}
-
 void AheadReport::write_numbers(redis::ScriptArguments& arguments) const
 {
     write_sequence_numbers(receipt_, units_, arguments);

@@ -92,7 +92,6 @@ private:
     redis::BatchFormat format() const noexcept override { return statement_format; }
     /// The check of a statement, which asks for nothing.
     LimitCheck check() const noexcept;
-    void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
 

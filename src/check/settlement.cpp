@@ -202,10 +202,6 @@ private:
         }
         return std::holds_alternative<Refund>(what_) ? refund_format : block_format;
     }
-    void write_keys(redis::ScriptArguments& arguments) const override
-    {
-        arguments.key(routing_key());
-    }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
         if (const auto* refund = std::get_if<Refund>(&what_)) {

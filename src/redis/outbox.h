@@ -29,7 +29,7 @@ public:
 };
 
 /// A message that is repeated until Redis has answered or it has lapsed. No request waits for the
-/// answer. It is always written as a part of a batch.
+/// answer. It has one key, and is always written as a part of a batch.
 class Owed : public Call, protected BatchPart, public Link<Owed> {
 public:
     enum class Rank : std::uint8_t {
@@ -49,6 +49,7 @@ public:
 
     BatchPart* batch_part() noexcept final { return this; }
     void write(CommandBuffer&) const final {}
+    void write_keys(ScriptArguments& arguments) const final { arguments.key(routing_key()); }
     bool on_reply(const redisReply&) noexcept final { return false; }
     bool on_part(ReplyPart part) noexcept final;
     void ended(Fate fate) noexcept final;
