@@ -60,7 +60,6 @@ public:
         if (receipt_.now) {
             receipt_.now = now;  // not the time of the check: an arrival time drains meanwhile
         }
-        state_ = State::tried;
         lifts_ = Lifts::nothing;
         if (spares() || lifts) {
             lift(Lifts::since_taken);
@@ -73,15 +72,12 @@ public:
     }
 
 private:
-    enum class State : std::uint8_t {
-        tried,  // it is sent, or waits to be sent
-        late,   // it was given up, because no reply came in time; a late one may be an error
-    };
     /// Blocks of refusals since this time are lifted after a refund.
     enum class Lifts : std::uint8_t {
         nothing,
         since_taken,  // the units were counted
         since_tried,  // the refund was tried first
+        given_up,     // none: no reply came in time; a late one may be an error
     };
 
     /// Never destroyed: the process may end while a client still refers to one.
@@ -149,14 +145,13 @@ private:
         }
         reply.goes_to(*this);
         give_up();
-        state_ = State::late;
-        lifts_ = Lifts::nothing;
+        lifts_ = Lifts::given_up;
         unsettled_.reset();
     }
     void dropped() noexcept override { release(); }
     void give_up() noexcept
     {
-        if (state_ != State::late) {
+        if (lifts_ != Lifts::given_up) {
             client().count_failed();
         }
         if (may_be_spared()) {
@@ -176,7 +171,7 @@ private:
     bool may_be_spared() const noexcept
     {
         return std::holds_alternative<Refund>(what_) && !receipt_.block_key.empty()
-            && state_ != State::late;
+            && lifts_ != Lifts::given_up;
     }
     bool spares() const noexcept
     {
@@ -248,7 +243,6 @@ private:
     std::string block_key_;
     std::string key_;
     What what_;
-    State state_ = State::tried;
     Lifts lifts_ = Lifts::nothing;
     bool waits_ = false;                         // counted
     std::optional<redis::Unsettled> unsettled_;  // the key of the block, while lifts_ says so
