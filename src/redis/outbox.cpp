@@ -1,7 +1,9 @@
 #include "redis/outbox.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <tuple>
 #include <utility>
 
 namespace ratelimit::redis {
@@ -11,6 +13,9 @@ namespace {
 /// The longest time between two looks at what waits. After a stop of this process a timer is
 /// extended by up to its delay (DueTime).
 constexpr milliseconds longest_delay{ 50 };
+
+/// The first is sent first.
+constexpr std::array ranks = { Owed::Rank::held, Owed::Rank::counts, Owed::Rank::known };
 
 }  // namespace
 
@@ -48,13 +53,11 @@ void Owed::overdue(PendingCall& reply) noexcept
 }
 
 Outbox::Outbox(EventLoop& loop, OutboxOwner& client, UnsettledKeys& unsettled)
-    : loop_(loop),
-      client_(client),
-      unsettled_(unsettled),
-      timer_(loop.make_timer([this] { fire(); }))
+    : loop_(loop), client_(client), unsettled_(unsettled), alarm_(loop, [this] { fire(); })
 {
-    timer_->cancelable(true);  // UnsettledKeys keeps the process
-    queues_[0].waiting[0];
+    for (const Owed::Rank rank : ranks) {
+        queues_[0].waiting[{ 0, rank }];
+    }
 }
 
 Outbox::~Outbox()
@@ -66,20 +69,18 @@ Outbox::~Outbox()
     };
     in_flight_.each(drop);
     for (auto& [server, queue] : queues_) {
-        for (auto& [group, lists] : queue.waiting) {
-            for (const List<Owed>& list : lists) {
-                list.each(drop);
-            }
+        for (const auto& [place, list] : queue.waiting) {
+            list.each(drop);
         }
     }
 }
 
 List<Owed>& Outbox::list_of(std::uint32_t server, const Owed::Terms& terms) noexcept
 try {
-    return queues_[server].waiting[terms.group][static_cast<std::size_t>(terms.rank)];
+    return queues_[server].waiting[{ terms.group, terms.rank }];
 } catch (const std::exception&) {
     // Out of memory.
-    return queues_[0].waiting[0][static_cast<std::size_t>(terms.rank)];
+    return queues_[0].waiting[{ 0, terms.rank }];
 }
 
 /// It is in the outbox, whether it waits or is in flight.
@@ -130,13 +131,11 @@ void Outbox::settled(Owed& owed) noexcept
 void Outbox::take(Outbox& other) noexcept
 {
     for (auto& [server, queue] : other.queues_) {
-        for (auto& [group, lists] : queue.waiting) {
-            for (const List<Owed>& list : lists) {
-                list.each([&](Owed& owed) {
-                    other.settled(owed);
-                    send(owed);
-                });
-            }
+        for (const auto& [place, list] : queue.waiting) {
+            list.each([&](Owed& owed) {
+                other.settled(owed);
+                send(owed);
+            });
         }
     }
 }
@@ -151,15 +150,12 @@ void Outbox::servers_changed() noexcept
 void Outbox::move_all() noexcept
 {
     for (auto& [server, queue] : queues_) {
-        for (auto& [group, lists] : queue.waiting) {
-            for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-                lists[rank].each([&, of = group](Owed& each) {
-                    Owed::Terms terms = each.terms();
-                    terms.group = of;
-                    terms.rank = static_cast<Owed::Rank>(rank);
-                    put(each, list_of(client_.server_of(terms.shard), terms));
-                });
-            }
+        for (const auto& [place, list] : queue.waiting) {
+            list.each([&, of = place](Owed& each) {
+                Owed::Terms terms = each.terms();
+                std::tie(terms.group, terms.rank) = of;
+                put(each, list_of(client_.server_of(terms.shard), terms));
+            });
         }
     }
 }
@@ -190,12 +186,11 @@ milliseconds Outbox::due(const Queue& queue, const Owed& owed) noexcept
 }
 
 /// The one to be sent next. Null: none is due.
-Owed* Outbox::next(Queue& queue, std::size_t rank, milliseconds now) noexcept
+Owed* Outbox::next(Queue& queue, Owed::Rank rank, milliseconds now) noexcept
 {
     Owed* found = nullptr;
-    for (auto& [group, lists] : queue.waiting) {
-        const List<Owed>& list = lists[rank];
-        if (!list.empty() && due(queue, list.front()) <= now
+    for (const auto& [place, list] : queue.waiting) {
+        if (place.second == rank && !list.empty() && due(queue, list.front()) <= now
             && (found == nullptr || list.front().lapses_ < found->lapses_)) {
             found = &list.front();
         }
@@ -225,8 +220,8 @@ void Outbox::send(Owed& owed, Queue* queue) noexcept
 void Outbox::send(Queue& queue) noexcept
 {
     const milliseconds now = loop_.now();
-    for (std::size_t rank = 0; rank < std::tuple_size_v<Lists>; ++rank) {
-        while (queue.window.has_room(rank)) {
+    for (const Owed::Rank rank : ranks) {
+        while (queue.window.has_room(static_cast<std::size_t>(rank))) {
             Owed* const first = next(queue, rank, now);
             if (first == nullptr) {
                 break;
@@ -257,16 +252,14 @@ void Outbox::watch() noexcept
     milliseconds next = milliseconds::max();
     for (auto queue = queues_.begin(); queue != queues_.end();) {
         bool waits = false;
-        for (auto& [group, lists] : queue->second.waiting) {
-            for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-                if (!lists[rank].empty()) {
-                    waits = true;
-                    next = std::min(
-                        next,
-                        queue->second.window.has_room(rank)
-                            ? due(queue->second, lists[rank].front())
-                            : now + longest_delay);
-                }
+        for (const auto& [place, list] : queue->second.waiting) {
+            if (!list.empty()) {
+                waits = true;
+                next = std::min(
+                    next,
+                    queue->second.window.has_room(static_cast<std::size_t>(place.second))
+                        ? due(queue->second, list.front())
+                        : now + longest_delay);
             }
         }
         const bool in_use = waits || !queue->second.window.empty();
@@ -282,9 +275,8 @@ void Outbox::watch() noexcept
 
 void Outbox::wake(milliseconds at) noexcept
 {
-    if (!firing_ && (!timer_->running() || at < timer_due_)) {
-        timer_due_ = at;
-        timer_->start(std::clamp(at - loop_.now(), milliseconds{ 1 }, longest_delay));
+    if (!firing_) {
+        alarm_.set_no_later_than(std::min(at, loop_.now() + longest_delay));
     }
 }
 

@@ -1,16 +1,15 @@
 #pragma once
 
 #include "base/list.h"
-#include "loop/event_loop.h"
+#include "redis/alarm.h"
 #include "redis/call.h"
 #include "redis/send_window.h"
 #include "redis/unsettled.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <utility>
 
 namespace ratelimit::redis {
 
@@ -134,9 +133,8 @@ public:
     void find(std::size_t group, Owed::Rank rank, const Match& match) noexcept
     {
         for (auto& [server, queue] : queues_) {
-            const auto found = queue.waiting.find(group);
-            if (found != queue.waiting.end()
-                && found->second[static_cast<std::size_t>(rank)].find(match) != nullptr) {
+            const auto found = queue.waiting.find({ group, rank });
+            if (found != queue.waiting.end() && found->second.find(match) != nullptr) {
                 return;
             }
         }
@@ -145,11 +143,10 @@ public:
 private:
     friend class Owed;
 
-    using Lists = std::array<List<Owed>, 3>;  // by rank
     struct Queue {
         SendWindow window;
-        std::map<std::size_t, Lists> waiting;  // by group
-        milliseconds restarted{ 0 };           // messages that waited then are due
+        std::map<std::pair<std::size_t, Owed::Rank>, List<Owed>> waiting;  // by group and rank
+        milliseconds restarted{ 0 };  // messages that waited then are due
     };
 
     List<Owed>& list_of(std::uint32_t server, const Owed::Terms& terms) noexcept;
@@ -157,7 +154,7 @@ private:
     void put(Owed& owed, List<Owed>& list) noexcept;
     void move_all() noexcept;
     static milliseconds due(const Queue& queue, const Owed& owed) noexcept;
-    static Owed* next(Queue& queue, std::size_t rank, milliseconds now) noexcept;
+    static Owed* next(Queue& queue, Owed::Rank rank, milliseconds now) noexcept;
     void send(Owed& owed, Queue* queue) noexcept;
     void send(Queue& queue) noexcept;
     void fire() noexcept;
@@ -173,8 +170,7 @@ private:
     std::size_t count_ = 0;
     bool firing_ = false;
     bool servers_changed_ = false;
-    milliseconds timer_due_{ 0 };
-    std::unique_ptr<Timer> timer_;
+    Alarm alarm_;  // UnsettledKeys keeps the process
 };
 
 }  // namespace ratelimit::redis
