@@ -63,7 +63,7 @@ try {
     return false;
 }
 
-bool Client::reroute(Server&, Call& call) noexcept
+bool Client::reroute(Call& call) noexcept
 try {
     return open() && route(call);
 } catch (const std::exception&) {

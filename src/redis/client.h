@@ -166,7 +166,7 @@ public:
     {
         events_.error_reply(server.endpoint(), text);
     }
-    bool reroute(Server& server, Call& call) noexcept override;
+    bool reroute(Call& call) noexcept override;
 
 protected:
     explicit Client(ClientParts parts)

@@ -138,8 +138,7 @@ ErrorClass SentinelClient::classify_error(
         }
         return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
     }
-    return call != nullptr && reroute(server, *call) ? ErrorClass::redirected
-                                                     : ErrorClass::unreachable;
+    return call != nullptr && reroute(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
 void SentinelClient::want_master() noexcept

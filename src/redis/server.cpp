@@ -107,7 +107,7 @@ try {
         waiting_.add(call);
         return true;
     }
-    return send(call) || owner_.reroute(*this, call);
+    return send(call) || owner_.reroute(call);
 } catch (const std::exception&) {
     return false;
 }
@@ -284,7 +284,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     }
     look_up_soon();
     if (!connecting()) {
-        waiting_.release([this](Call& call) { return owner_.reroute(*this, call); });
+        waiting_.release([this](Call& call) { return owner_.reroute(call); });
     }
 }
 

@@ -42,7 +42,7 @@ public:
         return ErrorClass::refused;
     }
     /// A call cannot be sent by this server. True: the owner has accepted it.
-    virtual bool reroute(Server&, Call&) noexcept { return false; }
+    virtual bool reroute(Call&) noexcept { return false; }
     /// A connection was lost and has been made again: the server may have been restarted or
     /// replaced, and may have lost its counts.
     virtual void server_reconnected(Server&) noexcept {}
