@@ -26,7 +26,7 @@ try {
         batches_.reserve(scripts);
         while (batches_.size() < scripts) {
             const auto id = static_cast<ScriptId>(batches_.size());
-            batches_.push_back({ .calls = {}, .goes_first = scripts_.goes_first(id) });
+            batches_.push_back({ .calls = {}, .goes_first = scripts_.at(id).goes_first });
         }
     }
     return static_cast<std::size_t>(part->script()) < batches_.size();
@@ -159,7 +159,7 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     }
     command.name_by(text ? Script::text : Script::digest);
     write_calls(calls, command);
-    const bool by_digest = !text && command.script();
+    const bool by_digest = !text && command.calls_script();
     for (PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->calls_script = by_digest;
     }

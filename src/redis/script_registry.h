@@ -2,7 +2,6 @@
 
 #include "redis/command.h"
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,28 +28,16 @@ public:
     ScriptId add(std::string text, Added why = Added::configured);
     /// Whether clients have chosen as many as they may.
     bool full() const noexcept { return chosen_ >= most_chosen; }
-    bool goes_first(ScriptId id) const noexcept
-    {
-        return scripts_[static_cast<std::size_t>(id)].goes_first;
-    }
-    const std::string& text(ScriptId id) const noexcept
-    {
-        return scripts_[static_cast<std::size_t>(id)].text;
-    }
-    /// Throws if it does not have the script.
-    const ScriptDigest& digest(ScriptId id) const
-    {
-        return scripts_.at(static_cast<std::size_t>(id)).digest;
-    }
-    std::size_t size() const noexcept { return scripts_.size(); }
-
-private:
     struct Registered {
         std::string text;
         ScriptDigest digest;
         bool goes_first;
     };
+    /// Throws if it does not have the script.
+    const Registered& at(ScriptId id) const { return scripts_.at(static_cast<std::size_t>(id)); }
+    std::size_t size() const noexcept { return scripts_.size(); }
 
+private:
     std::vector<Registered> scripts_;  // by ScriptId
     std::size_t chosen_ = 0;
 };
@@ -66,27 +53,26 @@ public:
     /// Throws if the registry does not have the script: nothing is written then.
     void begin_script(ScriptId script, ArgumentCount count)
     {
-        const ScriptDigest& digest = scripts_.digest(script);
+        const auto& [text, digest, first] = scripts_.at(script);
         begin(
             named_by_,
-            named_by_ == Script::text ? std::string_view(scripts_.text(script))
+            named_by_ == Script::text ? std::string_view(text)
                                       : std::string_view{ digest.data(), digest.size() },
             count);
-        script_ = script;
+        calls_script_ = true;
     }
     /// Replaces all by a command that calls no script, in RESP.
     void whole(std::string_view command)
     {
         replace(command);
-        script_.reset();
+        calls_script_ = false;
     }
-    /// The script that the command calls. Empty: it calls none.
-    std::optional<ScriptId> script() const noexcept { return script_; }
+    bool calls_script() const noexcept { return calls_script_; }
 
 private:
     const ScriptRegistry& scripts_;
     Script named_by_ = Script::digest;
-    std::optional<ScriptId> script_;
+    bool calls_script_ = false;
 };
 
 }  // namespace ratelimit::redis

@@ -163,7 +163,7 @@ protected:
     void load_scripts(const RedisServer& server) const
     {
         for (std::size_t i = 0; i < scripts_.size(); ++i) {
-            server.ask({ "SCRIPT", "LOAD", scripts_.text(static_cast<redis::ScriptId>(i)) });
+            server.ask({ "SCRIPT", "LOAD", scripts_.at(static_cast<redis::ScriptId>(i)).text });
         }
     }
 

@@ -120,7 +120,7 @@ protected:
         ASSERT_EQ(redis_->err, 0);
         for (std::size_t i = 0; i < scripts_.size(); ++i) {
             const std::string text =
-                std::string(test_clock) + scripts_.text(static_cast<redis::ScriptId>(i));
+                std::string(test_clock) + scripts_.at(static_cast<redis::ScriptId>(i)).text;
             const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
             ASSERT_EQ(digest.size(), 40U) << digest;
             loaded_.add(text);
@@ -135,7 +135,7 @@ protected:
     redis::ScriptId load(const std::string& script)
     {
         const redis::ScriptId id = scripts_.add(script);
-        const std::string text = std::string(test_clock) + scripts_.text(id);
+        const std::string text = std::string(test_clock) + scripts_.at(id).text;
         const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
         EXPECT_EQ(digest.size(), 40U) << digest;
         loaded_.add(text);

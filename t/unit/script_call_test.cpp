@@ -131,7 +131,7 @@ TEST(ScriptText, each_choice_of_limits_has_a_script_when_it_is_used)
     redis::ScriptRegistry scripts;
     SequenceScripts sequences(limits, scripts);
     EXPECT_EQ(scripts.size(), 0U) << "none before";
-    const auto text = [&](std::size_t bits) { return scripts.text(sequences.of(bits)->script); };
+    const auto text = [&](std::size_t bits) { return scripts.at(sequences.of(bits)->script).text; };
     EXPECT_EQ(text(7), sequence_script(limits));
     EXPECT_EQ(text(2), single_script(Algorithm::fixed_window)) << "alone, shadows are no others";
     EXPECT_EQ(sequences.of(1)->script, sequences.of(4)->script) << "of one text";
@@ -188,8 +188,8 @@ TEST(ScriptRegistry, stores_equal_texts_once)
     EXPECT_NE(scripts.add("b"), first);
     EXPECT_EQ(scripts.add("a"), first);
     EXPECT_EQ(scripts.size(), 2U);
-    EXPECT_EQ(scripts.text(first), "a");
-    const auto& sha1 = scripts.digest(first);
+    EXPECT_EQ(scripts.at(first).text, "a");
+    const auto& sha1 = scripts.at(first).digest;
     EXPECT_EQ(std::string(sha1.begin(), sha1.end()), "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8");
 }
 
