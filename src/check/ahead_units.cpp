@@ -123,8 +123,7 @@ AheadReport* AheadUnits::prepare(const Receipt& limit, std::int64_t n, std::size
 
 AheadReport& AheadUnits::begin(UnansweredKey& of, const Receipt& limit, std::int64_t n)
 {
-    AheadUnits& self = *this;
-    AheadReport& report = reports_.take(self);
+    AheadReport& report = reports_.take(*this);
     try {
         // An assignment takes twice the instructions: it expects text that overlaps.
         report.redis_key_.erase().append(limit.redis_key);

@@ -5,8 +5,6 @@
 
 namespace ratelimit {
 
-LeaseRenewals::LeaseRenewals(redis::Client& client) noexcept : client_(client) {}
-
 void LeaseRenewal::write(redis::CommandBuffer& command) const
 {
     command.begin_script(limit_.scripts.several, several_argument_count(limits(), runs_.numbers()));

@@ -66,7 +66,7 @@ private:
 /// one that fails has no effect, and the next request without a token waits for Redis.
 class LeaseRenewals {
 public:
-    explicit LeaseRenewals(redis::Client& client) noexcept;
+    explicit LeaseRenewals(redis::Client& client) noexcept : client_(client) {}
     LeaseRenewals(const LeaseRenewals&) = delete;
     LeaseRenewals& operator=(const LeaseRenewals&) = delete;
 
