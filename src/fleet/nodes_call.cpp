@@ -133,9 +133,8 @@ std::size_t remove_gone(std::vector<FleetNode>& nodes)
             gone[i] = true;
         }
     }
-    return std::erase_if(nodes, [&](const FleetNode& node) {
-        return gone[static_cast<std::size_t>(&node - nodes.data())];
-    });
+    std::size_t place = 0;
+    return std::erase_if(nodes, [&](const FleetNode&) { return gone[place++]; });
 }
 
 }  // namespace
