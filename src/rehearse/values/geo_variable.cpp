@@ -10,7 +10,7 @@ namespace ratelimit::rehearse {
 namespace {
 
 /// The variable of a `geo`: the longest network with the address, or with `ranges` the range.
-class Geo : public Variable {
+class Geo {
 public:
     Geo(Scope& scope, const Directive& directive)
     {
@@ -33,6 +33,15 @@ public:
                 fail_at(ranges_[i].place, "ranges that overlap cannot be followed");
             }
         }
+    }
+
+    std::string_view operator()(Values& values, std::string& own) const
+    {
+        std::string address;
+        if (!parse_client(address_.value(values, own), address)) {
+            address.assign(ipv4_length, '\xff');  // as nginx does
+        }
+        return ranges_only_ ? in_ranges(address) : in_networks(address);
     }
 
 private:
@@ -93,15 +102,6 @@ private:
         return *network;
     }
 
-    std::string_view compute(Values& values, std::string& own) const override
-    {
-        std::string address;
-        if (!parse_client(address_.value(values, own), address)) {
-            address.assign(ipv4_length, '\xff');  // as nginx does
-        }
-        return ranges_only_ ? in_ranges(address) : in_networks(address);
-    }
-
     std::string_view in_ranges(const std::string& address) const
     {
         auto after = std::upper_bound(
@@ -145,9 +145,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Variable> make_geo(Scope& scope, const Directive& directive)
+Variable::Function make_geo(Scope& scope, const Directive& directive)
 {
-    return std::make_unique<Geo>(scope, directive);
+    return Geo(scope, directive);
 }
 
 }  // namespace ratelimit::rehearse

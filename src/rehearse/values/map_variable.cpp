@@ -10,7 +10,7 @@ namespace {
 
 /// The variable of a `map`: first exact texts, whatever their case, then with `hostnames` the
 /// longest wildcard, then the first regular expression that matches, then the default.
-class Map : public Variable {
+class Map {
 public:
     Map(Scope& scope, const Directive& directive)
         : source_(scope.compile(directive.args[0], directive.place))
@@ -23,6 +23,26 @@ public:
                 add(scope, entry);
             }
         }
+    }
+
+    std::string_view operator()(Values& values, std::string& own) const
+    {
+        std::string text(source_.value(values, own));
+        if (hostnames_ && text.ends_with('.')) {
+            text.pop_back();
+        }
+        if (const Expression* found = texts_.find(lower(text))) {
+            return found->value(values, own);
+        }
+        std::vector<std::string_view> captures;
+        for (const Pattern& pattern : patterns_) {
+            if (pattern.regex.matches(text, captures)) {
+                const std::string value(pattern.value.value(values, own, captures));
+                own = value;  // the captures end with `text`
+                return own;
+            }
+        }
+        return default_ ? default_->value(values, own) : std::string_view();
     }
 
 private:
@@ -55,26 +75,6 @@ private:
         texts_.add(lower(key), value, hostnames_);
     }
 
-    std::string_view compute(Values& values, std::string& own) const override
-    {
-        std::string text(source_.value(values, own));
-        if (hostnames_ && text.ends_with('.')) {
-            text.pop_back();
-        }
-        if (const Expression* found = texts_.find(lower(text))) {
-            return found->value(values, own);
-        }
-        std::vector<std::string_view> captures;
-        for (const Pattern& pattern : patterns_) {
-            if (pattern.regex.matches(text, captures)) {
-                const std::string value(pattern.value.value(values, own, captures));
-                own = value;  // the captures end with `text`
-                return own;
-            }
-        }
-        return default_ ? default_->value(values, own) : std::string_view();
-    }
-
     Expression source_;
     bool hostnames_ = false;
     HostNames<Expression> texts_;
@@ -84,9 +84,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Variable> make_map(Scope& scope, const Directive& directive)
+Variable::Function make_map(Scope& scope, const Directive& directive)
 {
-    return std::make_unique<Map>(scope, directive);
+    return Map(scope, directive);
 }
 
 }  // namespace ratelimit::rehearse

@@ -20,15 +20,6 @@ bool Captures::match(const Regex& regex, std::string_view subject, Values& value
     return true;
 }
 
-void Scope::declare(const std::string& name)
-{
-    if (assigned_.find(name) == assigned_.end()) {
-        auto variable = std::make_unique<Assigned>();
-        assigned_[name] = variable.get();
-        variables_.own(std::move(variable));
-    }
-}
-
 void Scope::declare_captures(const std::string& pattern, const Place& place)
 {
     const Regex regex(pattern, false, place);
@@ -41,13 +32,13 @@ const Assigned* Scope::needed(std::string_view dollar_name) const
 {
     const auto found =
         assigned_.find(dollar_name.substr(std::min<std::size_t>(1, dollar_name.size())));
-    return found != assigned_.end() && found->second->needed ? found->second : nullptr;
+    return found != assigned_.end() && found->second.needed ? &found->second : nullptr;
 }
 
 std::size_t Scope::needed_count() const
 {
     return static_cast<std::size_t>(std::count_if(
-        assigned_.begin(), assigned_.end(), [](const auto& one) { return one.second->needed; }));
+        assigned_.begin(), assigned_.end(), [](const auto& one) { return one.second.needed; }));
 }
 
 Captures Scope::captures_of(const Regex& regex) const
@@ -207,14 +198,14 @@ const Variable* Scope::make(const std::string& name)
         return logged;
     }
     if (const auto found = assigned_.find(name); found != assigned_.end()) {
-        found->second->needed = true;
-        return found->second;
+        found->second.needed = true;
+        return &found->second;
     }
     if (const Directive* block = variables_.definitions().block(name)) {
         const auto make_one = block->name == "map" ? make_map
             : block->name == "geo"                 ? make_geo
                                                    : make_split;
-        return variables_.own(make_one(*this, *block));
+        return variables_.computed(make_one(*this, *block));
     }
     if (name == "server_name") {
         return variables_.computed(

@@ -55,7 +55,7 @@ std::optional<std::uint32_t> hundredths_of(std::string_view text)
 }
 
 /// The variable of a split_clients block.
-class Split : public Variable {
+class Split {
 public:
     Split(Scope& scope, const Directive& directive)
         : source_(scope.compile(directive.args[0], directive.place))
@@ -81,13 +81,7 @@ public:
         }
     }
 
-private:
-    struct Part {
-        std::uint32_t end;  // of its hashes; 0: all others
-        std::string value;
-    };
-
-    std::string_view compute(Values& values, std::string& own) const override
+    std::string_view operator()(Values& values, std::string& own) const
     {
         const std::uint32_t hash = murmur2(source_.value(values, own));
         for (const Part& part : parts_) {
@@ -98,15 +92,21 @@ private:
         return {};
     }
 
+private:
+    struct Part {
+        std::uint32_t end;  // of its hashes; 0: all others
+        std::string value;
+    };
+
     Expression source_;
     std::vector<Part> parts_;
 };
 
 }  // namespace
 
-std::unique_ptr<Variable> make_split(Scope& scope, const Directive& directive)
+Variable::Function make_split(Scope& scope, const Directive& directive)
 {
-    return std::make_unique<Split>(scope, directive);
+    return Split(scope, directive);
 }
 
 }  // namespace ratelimit::rehearse

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,15 +15,9 @@
 
 namespace ratelimit::rehearse {
 
-/// The values of variables for one request. Each is computed at most once.
+/// The request that variables are computed for, and the way on which it is followed.
 class Values {
 public:
-    struct Slot {
-        std::uint64_t request = 0;  // for which `value` is valid
-        std::string_view value;
-        std::string own;  // text that `value` may refer to
-    };
-
     explicit Values(Escape escape) noexcept : escape_(escape) {}
 
     /// What `rewrite` and internal redirects change.
@@ -96,17 +89,6 @@ public:
     Escape escape() const noexcept { return escape_; }
     std::uint64_t request() const noexcept { return request_; }
 
-    Slot& slot(std::size_t id)
-    {
-        if (id >= slots_.size()) {
-            slots_.resize(id + 1);
-        }
-        if (slots_[id] == nullptr) {
-            slots_[id] = std::make_unique<Slot>();
-        }
-        return *slots_[id];
-    }
-
 private:
     void restart() noexcept
     {
@@ -125,78 +107,60 @@ private:
     std::vector<Doubt> doubts_;
     std::size_t asked_ = 0;  // of doubts_, in this course
     bool follows_all_ = false;
-    std::vector<std::unique_ptr<Slot>> slots_;  // do not move: views refer to their text
 };
 
-/// A variable that can be computed from a line of the log.
+/// A variable that can be computed from a line of the log, at most once for a request.
 class Variable {
 public:
+    /// Returns a view of the record, of another variable's value, or of `own`.
+    using Function = std::function<std::string_view(Values& values, std::string& own)>;
+
     /// `changes`: during a request, so that it is computed each time; as in nginx, others are not.
-    explicit Variable(bool changes = false) noexcept : changes_(changes), id_(next_id++) {}
-    virtual ~Variable() = default;
+    Variable(Function function, bool changes) : function_(std::move(function)), changes_(changes) {}
     Variable(const Variable&) = delete;
     Variable& operator=(const Variable&) = delete;
 
     /// Valid until the next request, or if it changes, until the next call.
     std::string_view value(Values& values) const
     {
-        Values::Slot& slot = values.slot(id_);
-        if (slot.request != values.request() || changes_) {
-            slot.value = compute(values, slot.own);
-            slot.request = values.request();
+        if (request_ != values.request() || changes_) {
+            value_ = function_(values, own_);
+            request_ = values.request();
         }
-        return slot.value;
+        return value_;
     }
 
-protected:
-    Values::Slot& slot_of(Values& values) const { return values.slot(id_); }
-
 private:
-    /// Returns a view of the record, of another variable's value, or of `own`.
-    virtual std::string_view compute(Values& values, std::string& own) const = 0;
-
-    inline static std::size_t next_id = 0;
-    bool changes_;
-    std::size_t id_;
-};
-
-/// A variable that a function computes, as Variable::compute.
-class Computed : public Variable {
-public:
-    using Function = std::function<std::string_view(Values& values, std::string& own)>;
-    Computed(Function function, bool changes) : Variable(changes), function_(std::move(function)) {}
-
-private:
-    std::string_view compute(Values& values, std::string& own) const override
-    {
-        return function_(values, own);
-    }
-
     Function function_;
+    bool changes_;
+    mutable std::uint64_t request_ = 0;  // for which `value_` is valid
+    mutable std::string_view value_;
+    mutable std::string own_;  // text that `value_` may refer to
 };
 
 /// A variable that `set` or a named capture gives a value, which is empty before.
 class Assigned : public Variable {
 public:
-    Assigned() noexcept : Variable(true) {}
-
-    void assign(Values& values, std::string value) const
+    Assigned()
+        : Variable(
+            [this](Values& values, std::string&) {
+                return request_ == values.request() ? std::string_view(text_) : std::string_view();
+            },
+            true)
     {
-        Values::Slot& slot = slot_of(values);
-        slot.own = std::move(value);
-        slot.request = values.request();
     }
 
-    mutable bool needed = false;  // by a limit, or by what a limit needs
+    void assign(const Values& values, std::string value) const
+    {
+        text_ = std::move(value);
+        request_ = values.request();
+    }
+
+    bool needed = false;  // by a limit, or by what a limit needs
 
 private:
-    std::string_view compute(Values& values, std::string& own) const override
-    {
-        if (slot_of(values).request != values.request()) {
-            own.clear();
-        }
-        return own;
-    }
+    mutable std::uint64_t request_ = 0;  // for which `text_` is valid
+    mutable std::string text_;
 };
 
 /// Text with variables.

@@ -5,9 +5,9 @@
 #include "rehearse/values/request_line.h"
 #include "rehearse/values/values.h"
 
+#include <deque>
 #include <initializer_list>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -51,16 +51,10 @@ public:
         return format_.index_of(name).has_value();
     }
 
-    const Variable* own(std::unique_ptr<Variable> variable)
-    {
-        owned_.push_back(std::move(variable));
-        return owned_.back().get();
-    }
-
     /// `changes`: as of Variable.
-    const Variable* computed(Computed::Function function, bool changes = false)
+    const Variable* computed(Variable::Function function, bool changes = false)
     {
-        return own(std::make_unique<Computed>(std::move(function), changes));
+        return &owned_.emplace_back(std::move(function), changes);
     }
     /// Computed from another one by `function(text, own)`; null if that is null.
     template <class Function>
@@ -96,7 +90,7 @@ private:
     const Variable* args_ = nullptr;
     const Variable* method_ = nullptr;
     const Variable* host_ = nullptr;
-    std::vector<std::unique_ptr<Variable>> owned_;
+    std::deque<Variable> owned_;  // do not move
 };
 
 /// Which named captures of a regular expression something needs.
@@ -126,7 +120,7 @@ public:
     explicit Scope(Variables& variables) : variables_(variables) {}
 
     /// A variable that `set` sets somewhere, or that is a named capture.
-    void declare(const std::string& name);
+    void declare(const std::string& name) { assigned_.try_emplace(name); }
     /// The same for the named captures of a regular expression. Throws InputError.
     void declare_captures(const std::string& pattern, const Place& place);
 
@@ -154,16 +148,15 @@ private:
     const Variable* make_from_uri(const std::string& name);
 
     Variables& variables_;
-    std::map<std::string, const Assigned*, std::less<>> assigned_;
+    std::map<std::string, Assigned, std::less<>> assigned_;
     bool needs_captures_ = false;
     std::map<std::string, const Variable*, std::less<>> known_;
     std::set<std::string, std::less<>> in_progress_;
 };
 
-/// The variable of a map or geo block. Throws InputError.
-std::unique_ptr<Variable> make_map(Scope& scope, const Directive& directive);
-std::unique_ptr<Variable> make_geo(Scope& scope, const Directive& directive);
-/// The same of split_clients.
-std::unique_ptr<Variable> make_split(Scope& scope, const Directive& directive);
+/// The variable of a map, geo or split_clients block. Throws InputError.
+Variable::Function make_map(Scope& scope, const Directive& directive);
+Variable::Function make_geo(Scope& scope, const Directive& directive);
+Variable::Function make_split(Scope& scope, const Directive& directive);
 
 }  // namespace ratelimit::rehearse
