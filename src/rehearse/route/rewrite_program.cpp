@@ -36,6 +36,24 @@ std::vector<std::string> condition_words(const Directive& directive)
     return words;
 }
 
+/// A `set` of a variable that something needs: this directive, or the first one in an `if`; null:
+/// there is none.
+const Directive* needed_set(const Directive& directive, const Scope& scope)
+{
+    if (directive.name == "set") {
+        const bool needed = !directive.args.empty() && scope.is_needed(directive.args[0]);
+        return needed ? &directive : nullptr;
+    }
+    if (directive.name == "if") {
+        for (const Directive& one : directive.block) {
+            if (const Directive* found = needed_set(one, scope)) {
+                return found;
+            }
+        }
+    }
+    return nullptr;
+}
+
 /// Whether an `if` changes the request, or a variable that something needs.
 bool matters(const Directive& directive, const Scope& scope)
 {
@@ -46,26 +64,10 @@ bool matters(const Directive& directive, const Scope& scope)
     }
     return std::any_of(
         directive.block.begin(), directive.block.end(), [&scope](const Directive& one) {
-            if (one.name == "set") {
-                return !one.args.empty() && scope.is_needed(one.args[0]);
-            }
-            return one.name == "rewrite" || one.name == "return" || one.name == "break"
+            return needed_set(one, scope) != nullptr || one.name == "rewrite"
+                || one.name == "return" || one.name == "break"
                 || (one.name == "if" && matters(one, scope));
         });
-}
-
-/// The first `set` in a block of a variable that something needs; null: there is none.
-const Directive* needed_set(const Directive& directive, const Scope& scope)
-{
-    for (const Directive& one : directive.block) {
-        if (one.name == "set" && !one.args.empty() && scope.is_needed(one.args[0])) {
-            return &one;
-        }
-        if (const Directive* found = one.name == "if" ? needed_set(one, scope) : nullptr) {
-            return found;
-        }
-    }
-    return nullptr;
 }
 
 Condition condition_of(const Directive& directive, Scope& scope)
@@ -221,19 +223,17 @@ std::vector<Step> steps_of(
 {
     std::vector<Step> steps;
     for (const Directive* one : directives) {
-        const bool needed =
-            one->name == "set" && !one->args.empty() && scope.is_needed(one->args[0]);
-        const Directive* inner = one->name == "if" ? needed_set(*one, scope) : nullptr;
+        const Directive* needed = needed_set(*one, scope);
         try {
             add_step(*one, scope, facts, steps, warnings);
         } catch (const InputError& error) {
-            if (needed) {
+            if (needed == one) {
                 throw;
             }
-            if (inner != nullptr) {
+            if (needed != nullptr) {
                 fail_at(
-                    inner->place,
-                    "the variable \"" + inner->args[0]
+                    needed->place,
+                    "the variable \"" + needed->args[0]
                         + "\" is set within \"if\", which cannot be followed,");
             }
             warnings.push_back(
@@ -294,14 +294,15 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
     return facts.status_of(values) == status && !facts.asked_upstream(values);
 }
 
-RewriteProgram::Flow RewriteProgram::rewrite(const Step& step, Values& values, State& state)
+bool RewriteProgram::rewrite(const Step& step, Values& values, Result& result)
 {
     const std::string path(values.rewritten().path);
     if (!match_or_clear(step.captures, *step.regex, path, values)) {
-        return Flow::next;
+        return true;
     }
     if (step.redirects) {
-        return Flow::answered;
+        result.end = Result::End::answered;
+        return false;
     }
     std::string own;
     std::string uri(step.value.value(values, own));
@@ -317,40 +318,37 @@ RewriteProgram::Flow RewriteProgram::rewrite(const Step& step, Values& values, S
     }
     values.rewritten().path = std::move(uri);
     values.rewritten().args = std::move(args);
-    state.changed = !step.stays;
-    return step.last ? Flow::stop : Flow::next;
+    result.end = step.stays ? Result::End::here : Result::End::elsewhere;
+    return !step.last;
 }
 
-RewriteProgram::Flow RewriteProgram::run(
-    const std::vector<Step>& steps, Values& values, State& state) const
+bool RewriteProgram::run(const std::vector<Step>& steps, Values& values, Result& result) const
 {
     std::string own;
     for (const Step& step : steps) {
-        Flow flow = Flow::next;
+        bool goes_on = true;
         switch (step.kind) {
         case Step::Kind::set:
             step.target->assign(values, std::string(step.value.value(values, own)));
             break;
         case Step::Kind::rewrite:
-            flow = rewrite(step, values, state);
+            goes_on = rewrite(step, values, result);
             break;
         case Step::Kind::answer:
-            state.status = step.status;
-            return Flow::answered;
+            result = { Result::End::answered, step.status };
+            return false;
         case Step::Kind::stop:
-            state.changed = false;
-            return Flow::stop;
+            result.end = Result::End::here;
+            return false;
         case Step::Kind::condition:
-            if (step.condition.holds(values, *facts_)) {
-                flow = run(step.inner, values, state);
-            }
+            goes_on = !step.condition.holds(values, *facts_) || run(step.inner, values, result);
             break;
         }
-        if (flow != Flow::next) {
-            return flow;
+        if (!goes_on) {
+            return false;
         }
     }
-    return Flow::next;
+    return true;
 }
 
 bool RewriteProgram::asks_for_files() const
@@ -362,12 +360,9 @@ bool RewriteProgram::asks_for_files() const
 
 RewriteProgram::Result RewriteProgram::run(Values& values) const
 {
-    State state;
-    const Flow flow = run(steps_, values, state);
-    if (flow == Flow::answered) {
-        return { Result::End::answered, state.status };
-    }
-    return { state.changed ? Result::End::elsewhere : Result::End::here, 0 };
+    Result result;
+    run(steps_, values, result);
+    return result;
 }
 
 }  // namespace ratelimit::rehearse

@@ -79,14 +79,9 @@ public:
     };
 
 private:
-    enum class Flow : std::uint8_t { next, stop, answered };
-    struct State {
-        bool changed = false;
-        int status = 0;
-    };
-
-    Flow run(const std::vector<Step>& steps, Values& values, State& state) const;
-    static Flow rewrite(const Step& step, Values& values, State& state);
+    /// False: the program has ended.
+    bool run(const std::vector<Step>& steps, Values& values, Result& result) const;
+    static bool rewrite(const Step& step, Values& values, Result& result);
 
     std::vector<Step> steps_;
     const RequestFacts* facts_ = nullptr;
