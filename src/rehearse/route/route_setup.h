@@ -17,4 +17,9 @@ void compile_routes(
     ServerConf& server, Scope& scope, const RequestFacts& facts,
     std::vector<std::string>& warnings);
 
+/// A server without limits that redirects clients to this one, as that of port 80 to that of port
+/// 443: both may write into one log. `by_name`: the log tells the host of a request, or the user
+/// does. Null: there is none.
+const Directive* redirects_to(const HttpConf& conf, const ServerConf& server, bool by_name);
+
 }  // namespace ratelimit::rehearse

@@ -6,12 +6,12 @@
 
 namespace ratelimit::rehearse {
 
-void ServerNames::add(const std::string& name, std::size_t server, const Place& place)
+void ServerNames::add(const std::string& name, const ServerConf& server, const Place& place)
 {
     if (name.starts_with('~')) {
-        patterns_.push_back({ name, Regex(name.substr(1), true, place), server, {} });
+        patterns_.push_back({ name, Regex(name.substr(1), true, place), &server, {} });
     } else {
-        names_.add(lower(name), server);
+        names_.add(lower(name), &server);
     }
 }
 
@@ -29,10 +29,10 @@ bool ServerNames::has_captures() const noexcept
     });
 }
 
-std::size_t ServerNames::find(std::string_view host, Values& values) const
+const ServerConf* ServerNames::find(std::string_view host, Values& values) const
 {
     const std::string name(host);
-    if (const std::size_t* found = names_.find(name)) {
+    if (const auto* found = names_.find(name)) {
         return *found;
     }
     for (const Pattern& pattern : patterns_) {

@@ -9,16 +9,16 @@
 
 namespace ratelimit::rehearse {
 
+struct ServerConf;
+
 /// Finds a server by the name of a request's host, as nginx does: an exact name, the longest
 /// "*.example.com", the longest "www.example.*", the first regular expression, or the default.
 class ServerNames {
 public:
-    static constexpr std::size_t none = static_cast<std::size_t>(-1);
-
     /// Of two servers with the same name, such as those of ports 80 and 443, the first one is
     /// found.
-    void add(const std::string& name, std::size_t server, const Place& place);
-    void set_default(std::size_t server) noexcept { default_ = server; }
+    void add(const std::string& name, const ServerConf& server, const Place& place);
+    void set_default(const ServerConf& server) noexcept { default_ = &server; }
 
     /// Looks up which captures of the regular expressions are needed.
     void compile(const Scope& scope);
@@ -29,18 +29,18 @@ public:
 
     /// `host` in lower case, without its port, or a name as it is written, such as "*.a.example" or
     /// "~^a". The captures of a regular expression that matches are those of the request.
-    std::size_t find(std::string_view host, Values& values) const;
+    const ServerConf* find(std::string_view host, Values& values) const;
 
 private:
-    HostNames<std::size_t> names_;
+    HostNames<const ServerConf*> names_;
     struct Pattern {
         std::string text;
         Regex regex;
-        std::size_t server;
+        const ServerConf* server;
         Captures captures;
     };
     std::vector<Pattern> patterns_;
-    std::size_t default_ = none;
+    const ServerConf* default_ = nullptr;
 };
 
 }  // namespace ratelimit::rehearse

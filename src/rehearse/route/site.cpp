@@ -1,7 +1,6 @@
 #include "rehearse/route/site.h"
 
 #include "limit/variable_text.h"
-#include "rehearse/route/other_server.h"
 #include "rehearse/values/map_sources.h"
 #include "rehearse/values/request_line.h"
 
@@ -78,23 +77,26 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
 }  // namespace
 
 Site::Site(HttpConf& conf, Variables& variables, const std::string& server)
-    : variables_(variables), scope_(variables), router_(variables), by_name_(!server.empty())
+    : conf_(conf),
+      variables_(variables),
+      scope_(variables),
+      router_(variables),
+      by_name_(!server.empty())
 {
     for (const auto& one : conf.servers) {
-        servers_.push_back(one.get());
         one->has_limits = has_limits(*one);
     }
-    only_ = only_server(conf, server);
-    choose_by_host(conf);
-    check_path(conf);
-    compile(conf);
+    only_ = only_server(server);
+    choose_by_host();
+    check_path();
+    compile();
 }
 
 /// Whether the log tells the location of a request, if that matters.
-void Site::check_path(const HttpConf& conf) const
+void Site::check_path() const
 {
     const bool by_path =
-        std::any_of(conf.servers.begin(), conf.servers.end(), [this](const auto& one) {
+        std::any_of(conf_.servers.begin(), conf_.servers.end(), [this](const auto& one) {
             return (only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1;
         });
     if (by_path && variables_.path() == nullptr) {
@@ -104,28 +106,28 @@ void Site::check_path(const HttpConf& conf) const
     }
 }
 
-void Site::compile(HttpConf& conf)
+void Site::compile()
 {
     std::vector<ServerConf*> met;
-    for (const auto& one : conf.servers) {
+    for (const auto& one : conf_.servers) {
         if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
             met.push_back(one.get());
-            one->redirector = redirects_to(conf, *one, only_ == nullptr || by_name_);
+            one->redirector = redirects_to(conf_, *one, only_ == nullptr || by_name_);
             declare_routes(*one, scope_);
         }
     }
     for (ServerConf* one : met) {
         for_each_location(one->top, [&](Location& location) {
             if (has_ratelimits(location)) {
-                compile(conf, location);
+                compile_limits(location);
             }
             if (has_limit_reqs(location)) {
-                compile_limit_reqs(conf, location);
+                compile_limit_reqs(location);
             }
         });
     }
     // Compiled directives may need further variables, which other directives set.
-    check_exactness(conf);
+    check_exactness();
     const auto first_warnings = warnings_;
     for (std::size_t needed = 0;; needed = scope_.needed_count()) {
         warnings_ = first_warnings;
@@ -171,37 +173,37 @@ void Site::check_maps(const LimitConf& limit, const ZoneConf& zone)
 }
 
 /// Compiles the limits of a location.
-void Site::compile(const HttpConf& conf, Location& location)
+void Site::compile_limits(Location& location)
 {
     Plan plan;
     plan.fails_closed = location.own.closed && !location.own.dry_run;
     for (const std::size_t number : *location.own.limits) {
-        const LimitConf& limit = conf.limits[number];
-        check_duration(conf.zones[limit.zone]);
-        check_maps(limit, conf.zones[limit.zone]);
-        plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope_));
+        const LimitConf& limit = conf_.limits[number];
+        check_duration(conf_.zones[limit.zone]);
+        check_maps(limit, conf_.zones[limit.zone]);
+        plan.limits.push_back(planned(limit, conf_.zones[limit.zone], scope_));
     }
     location.plan = std::move(plan);
 }
 
 /// Compiles the `limit_req` of a location. If a key cannot be computed, the status tells what they
 /// refused.
-void Site::compile_limit_reqs(HttpConf& conf, Location& location)
+void Site::compile_limit_reqs(Location& location)
 {
     LimitReqPlan plan;
     plan.dry_run = location.own.around.limit_req_dry_run;
     try {
         for (const std::size_t number : *location.own.limit_reqs) {
-            const LimitReqZone& zone = conf.limit_req_zones[conf.limit_reqs[number].zone];
+            const LimitReqZone& zone = conf_.limit_req_zones[conf_.limit_reqs[number].zone];
             plan.limits.push_back(
-                { &conf.limit_reqs[number], scope_.compile(zone.key, zone.place) });
+                { &conf_.limit_reqs[number], scope_.compile(zone.key, zone.place) });
         }
         limit_req_ = plan.limits.front().conf;
         location.limit_req_plan = std::move(plan);
     } catch (const InputError& error) {
         location.own.around.limit_req = true;
         for (const std::size_t number : *location.own.limit_reqs) {
-            LimitReqConf& limit = conf.limit_reqs[number];
+            LimitReqConf& limit = conf_.limit_reqs[number];
             if (std::exchange(limit.followed, false)) {
                 warnings_.push_back(
                     "\"limit_req\" in " + limit.place.text() + ": " + error.what()
@@ -226,7 +228,7 @@ void Site::check_duration(const ZoneConf& zone)
 }
 
 /// limit_req counts milliseconds.
-void Site::check_exactness(const HttpConf& conf)
+void Site::check_exactness()
 {
     if (limit_req_ == nullptr || variables_.is_logged("msec")) {
         return;
@@ -234,7 +236,7 @@ void Site::check_exactness(const HttpConf& conf)
     std::string text = "\"limit_req\" in " + limit_req_->place.text()
         + " counts milliseconds, and the log has no $msec: with a small burst it refuses more here "
           "than in nginx";
-    if (!conf.limits.empty()) {
+    if (!conf_.limits.empty()) {
         router_.trust_status();
         text += "; which requests went on to other limits is seen in $status";
     }
@@ -242,15 +244,15 @@ void Site::check_exactness(const HttpConf& conf)
 }
 
 /// The server of all requests; null: they are of several, and the log tells of which.
-const ServerConf* Site::only_server(const HttpConf& conf, const std::string& server) const
+const ServerConf* Site::only_server(const std::string& server) const
 {
     if (!server.empty()) {
         const ServerConf* found = nullptr;
-        for (const auto& one : conf.servers) {
+        for (const auto& one : conf_.servers) {
             const auto& names = one->names;
             const bool named = std::find(names.begin(), names.end(), server) != names.end()
                 || one->title() == server;
-            if (named && (found == nullptr || (!has_limits(*found) && has_limits(*one)))) {
+            if (named && (found == nullptr || (!found->has_limits && one->has_limits))) {
                 found = one.get();
             }
         }
@@ -259,8 +261,8 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
         }
         return found;
     }
-    if (conf.servers.size() == 1) {
-        return conf.servers.front().get();
+    if (conf_.servers.size() == 1) {
+        return conf_.servers.front().get();
     }
     if (variables_.first_logged({ "server_name", "host", "http_host" }) != nullptr) {
         return nullptr;
@@ -269,8 +271,8 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
     std::string names;
     std::size_t count = 0;
     std::set<LimitSet> sets;
-    for (const auto& one : conf.servers) {
-        if (has_limits(*one)) {
+    for (const auto& one : conf_.servers) {
+        if (one->has_limits) {
             found = one.get();
             ++count;
             names += (names.empty() ? "" : ", ") + one->title();
@@ -282,10 +284,10 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
             "several servers have limits (" + names + "), and " + variables_.log_title()
             + " has no $host, $http_host or $server_name: choose one with --server");
     }
-    return found != nullptr ? found : conf.servers.front().get();
+    return found != nullptr ? found : conf_.servers.front().get();
 }
 
-void Site::choose_by_host(const HttpConf& conf)
+void Site::choose_by_host()
 {
     host_ = variables_.logged("server_name");
     captured_ = host_ == nullptr ? nullptr : variables_.host();
@@ -297,20 +299,20 @@ void Site::choose_by_host(const HttpConf& conf)
     }
     // Of servers with the same name, one with limits is meant. Patterns are tried in their order.
     for (const bool first : { true, false }) {
-        for (std::size_t i = 0; i < conf.servers.size(); ++i) {
-            const ServerConf& server = *conf.servers[i];
-            const auto names = server.names.empty() ? std::vector<std::string>{ "" } : server.names;
+        for (const auto& one : conf_.servers) {
+            const auto names = one->names.empty() ? std::vector<std::string>{ "" } : one->names;
             for (const std::string& name : names) {
-                if ((name.starts_with('~') || has_limits(server)) == first) {
-                    names_.add(name, i, server.top.directive->place);
+                if ((name.starts_with('~') || one->has_limits) == first) {
+                    names_.add(name, *one, one->top.directive->place);
                 }
             }
         }
     }
-    const auto found = std::find_if(
-        servers_.begin(), servers_.end(), [](const ServerConf* one) { return one->is_default; });
-    names_.set_default(
-        found == servers_.end() ? 0 : static_cast<std::size_t>(found - servers_.begin()));
+    const auto found =
+        std::find_if(conf_.servers.begin(), conf_.servers.end(), [](const auto& one) {
+            return one->is_default;
+        });
+    names_.set_default(found == conf_.servers.end() ? *conf_.servers.front() : **found);
 }
 
 const ServerConf* Site::server_of(Values& values) const
@@ -322,11 +324,11 @@ const ServerConf* Site::server_of(Values& values) const
     std::string own;
     const std::string_view text = host_->value(values);
     const bool is_pattern = text.starts_with('~');  // a $server_name
-    const std::size_t found = names_.find(is_pattern ? text : host_of(text, own), values);
+    const ServerConf* found = names_.find(is_pattern ? text : host_of(text, own), values);
     if (is_pattern && captured_ != nullptr) {
         names_.find(captured_->value(values), values);
     }
-    return only_ != nullptr ? only_ : servers_[found];
+    return only_ != nullptr ? only_ : found;
 }
 
 Route Site::find(Values& values, LimitReqs& limit_reqs) const

@@ -29,21 +29,21 @@ public:
     const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
 private:
-    void choose_by_host(const HttpConf& conf);
-    const ServerConf* only_server(const HttpConf& conf, const std::string& server) const;
-    void check_path(const HttpConf& conf) const;
-    void compile(HttpConf& conf);
-    void compile(const HttpConf& conf, Location& location);
-    void compile_limit_reqs(HttpConf& conf, Location& location);
+    void choose_by_host();
+    const ServerConf* only_server(const std::string& server) const;
+    void check_path() const;
+    void compile();
+    void compile_limits(Location& location);
+    void compile_limit_reqs(Location& location);
     void check_duration(const ZoneConf& zone);
     void check_maps(const LimitConf& limit, const ZoneConf& zone);
-    void check_exactness(const HttpConf& conf);
+    void check_exactness();
     const ServerConf* server_of(Values& values) const;
 
+    HttpConf& conf_;
     Variables& variables_;
     Scope scope_;
     Router router_;
-    std::vector<const ServerConf*> servers_;
     const ServerConf* only_ = nullptr;    // the server of all requests
     const Variable* host_ = nullptr;      // else
     const Variable* captured_ = nullptr;  // the host, if `host_` is $server_name
