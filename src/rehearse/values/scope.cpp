@@ -81,33 +81,30 @@ Expression Scope::compile(std::string_view text, const Place& place, const Regex
 const Variable* Scope::find(std::string_view name, const Place& place)
 {
     const auto known = known_.find(name);
-    if (known != known_.end()) {
+    if (known != known_.end() && known->second != nullptr) {
         return known->second;
     }
     const std::string own_name(name);
     if (name.starts_with(network_variable_prefix) && !parse_network_variable(name)) {
         fail_at(place, "invalid \"$" + own_name + "\", expected $ratelimit_net_A_B");
     }
-    if (!in_progress_.insert(own_name).second) {
+    if (known != known_.end()) {
         fail_at(place, "the variable \"$" + own_name + "\" depends on itself");
     }
-    const Variable* variable = nullptr;
+    const auto added = known_.emplace(own_name, nullptr).first;
     try {
-        variable = make(own_name);
+        added->second = make(own_name);
+        if (added->second == nullptr) {
+            fail_at(
+                place,
+                "the variable \"$" + own_name + "\" is not in " + variables_.log_title()
+                    + ", and cannot be computed from what is there,");
+        }
     } catch (const InputError&) {
-        in_progress_.erase(own_name);
+        known_.erase(added);
         throw;
     }
-    if (variable == nullptr) {
-        in_progress_.erase(own_name);
-        fail_at(
-            place,
-            "the variable \"$" + own_name + "\" is not in " + variables_.log_title()
-                + ", and cannot be computed from what is there,");
-    }
-    in_progress_.erase(own_name);
-    known_[own_name] = variable;
-    return variable;
+    return added->second;
 }
 
 /// $uri, $args and their parts, which `rewrite` changes. Null: the log does not have them.

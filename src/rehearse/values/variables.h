@@ -8,7 +8,6 @@
 #include <deque>
 #include <initializer_list>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -150,8 +149,7 @@ private:
     Variables& variables_;
     std::map<std::string, Assigned, std::less<>> assigned_;
     bool needs_captures_ = false;
-    std::map<std::string, const Variable*, std::less<>> known_;
-    std::set<std::string, std::less<>> in_progress_;
+    std::map<std::string, const Variable*, std::less<>> known_;  // null: it is being made
 };
 
 /// The variable of a map, geo or split_clients block. Throws InputError.
