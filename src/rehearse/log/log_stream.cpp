@@ -1,5 +1,7 @@
 #include "rehearse/log/log_stream.h"
 
+#include <utility>
+
 namespace ratelimit::rehearse {
 
 std::string_view LogStream::first_line()
@@ -31,33 +33,24 @@ bool LogStream::next(Record& out)
 {
     for (;;) {
         std::string_view line;
-        LineReader::Result result{};
-        if (first_) {
-            result = first_result_;
-            line = *first_;
-        } else {
-            result = reader_.next(line);
-        }
+        const auto first = std::exchange(first_, std::nullopt);
+        const LineReader::Result result = first ? first_result_ : reader_.next(line);
+        line = first ? std::string_view(*first) : line;
         if (result == LineReader::Result::end) {
             return false;
         }
         if (result == LineReader::Result::line && line.empty()) {
-            first_.reset();
             continue;  // a blank line is no request
         }
         ++counts_.lines;
-        const bool good = result == LineReader::Result::line && format_->read(line, out);
-        if (!good) {
-            ++counts_.skipped;
-            if (result == LineReader::Result::too_long) {
-                ++counts_.too_long;
-            } else {
-                count_broken(line);
-            }
-        }
-        first_.reset();
-        if (good) {
+        if (result == LineReader::Result::line && format_->read(line, out)) {
             return true;
+        }
+        ++counts_.skipped;
+        if (result == LineReader::Result::too_long) {
+            ++counts_.too_long;
+        } else {
+            count_broken(line);
         }
     }
 }
