@@ -20,7 +20,7 @@ struct LimitConf : LimitSettings {
     Place place;
     std::size_t number = 0;          // of all limits of the configuration
     std::size_t number_in_zone = 0;  // of the limits of its zone
-    std::string location;            // where it is written: "/api/", "= /login", "server a", "http"
+    std::string location;            // where it is written: "/api/", "= /login", "server", "http"
     std::optional<std::size_t> server;  // index; empty: it is written in http
     Policy policy;                      // of the zone, with the burst and the reserve
 

@@ -96,36 +96,39 @@ void add_quotas(
 
 namespace {
 
-/// The common part of the module's limits and nginx's.
+/// Where a limit is written. With one server its locations are named as they are written; with
+/// several, the server comes first.
+template <class Limit>
+std::string title_of(const Limit& limit, const HttpConf& conf)
+{
+    if (!limit.server) {
+        return limit.location;
+    }
+    const std::string server = conf.servers[*limit.server]->title();
+    if (limit.location == "server") {
+        return server.empty() ? "server" : "server " + server;
+    }
+    return conf.servers.size() > 1 ? server + " " + limit.location : limit.location;
+}
+
+/// Adds what the module's limits and nginx's have in common, and makes the busiest keys printable.
 template <class Limit, class Zone>
-LimitReport report_of(
-    const Rehearsed& subject, const Limit& limit, const Zone& zone, const LimitResult& result,
+void describe(
+    LimitReport& out, const Rehearsed& subject, const Limit& limit, const Zone& zone,
     std::size_t busiest)
 {
     const HttpConf& conf = subject.conf();
-    LimitReport out;
     out.zone = zone.name;
-    out.location = limit.location;
+    out.location = title_of(limit, conf);
     out.policy = policy_text(limit, zone);
     out.other_server = subject.site().by_name() && limit.server
         && conf.servers[*limit.server].get() != subject.site().only();
-    out.result = &result;
-    out.refused_keys = result.refused_keys.list(busiest);
+    out.refused_keys = out.result->refused_keys.list(busiest);
     for (RefusedKey& one : out.refused_keys) {
         one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
     }
-    return out;
-}
-
-void add_keys(
-    LimitReport& out, const KeyTally::Numbers& keys, bool exact, std::vector<BusyKey> busiest,
-    const std::string& expression, unsigned ipv6_prefix)
-{
-    out.keys = keys;
-    out.exact = exact;
-    out.busiest = std::move(busiest);
-    for (BusyKey& busy : out.busiest) {
-        busy.key = shown_key(busy.key, expression, ipv6_prefix);
+    for (BusyKey& one : out.busiest) {
+        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
     }
 }
 
@@ -133,31 +136,30 @@ void add_keys(
 
 LimitReport limit_report(Rehearsed& subject, const LimitConf& limit, std::size_t busiest)
 {
-    const HttpConf& conf = subject.conf();
     const Decider& decider = subject.rehearsal().decider();
-    const ZoneConf& zone = conf.zones[limit.zone];
-    const LimitResult& result = subject.rehearsal().results()[limit.number];
-    LimitReport out = report_of(subject, limit, zone, result, busiest);
-    add_keys(
-        out, decider.numbers(limit.number), decider.exact(limit.number),
-        decider.busiest(limit.number), zone.key, conf.definitions.ipv6_prefix);
+    LimitReport out;
+    out.result = &subject.rehearsal().results()[limit.number];
+    out.keys = decider.numbers(limit.number);
+    out.exact = decider.exact(limit.number);
+    out.busiest = decider.busiest(limit.number);
     out.shadow = limit.shadow;
     out.configured = limit.policy;
     out.limit = limit.variable_rate() ? 0 : limit.policy.limit();
+    describe(out, subject, limit, subject.conf().zones[limit.zone], busiest);
     return out;
 }
 
 LimitReport limit_report(const Rehearsed& subject, const LimitReqConf& limit, std::size_t busiest)
 {
-    const HttpConf& conf = subject.conf();
-    const LimitReqZone& zone = conf.limit_req_zones[limit.zone];
     const LimitReqResult& result = subject.limit_reqs().results()[limit.number];
-    LimitReport out = report_of(subject, limit, zone, result.counts, busiest);
-    add_keys(
-        out, result.keys.numbers(0), result.keys.exact(), result.busiest.list(busiest), zone.key,
-        conf.definitions.ipv6_prefix);
+    LimitReport out;
+    out.result = &result.counts;
+    out.keys = result.keys.numbers(0);
+    out.exact = result.keys.exact();
+    out.busiest = result.busiest.list(busiest);
     out.of_nginx = true;
     out.shadow = limit.dry_run;
+    describe(out, subject, limit, subject.conf().limit_req_zones[limit.zone], busiest);
     return out;
 }
 

@@ -1,5 +1,6 @@
 #include "rehearse/report/verdict.h"
 
+#include <algorithm>
 #include <array>
 #include <cinttypes>
 #include <cmath>
@@ -11,17 +12,10 @@ namespace {
 
 using Metric = FailIf::Metric;
 
-struct Name {
-    std::string_view text;
-    Metric metric;
+constexpr std::array<std::string_view, 5> names = {
+    // by Metric
+    "refused", "refused_succeeded", "refused_keys", "refused_clients", "newly_refused",
 };
-constexpr std::array<Name, 5> names = { {
-    { "refused", Metric::refused },
-    { "refused_succeeded", Metric::refused_succeeded },
-    { "refused_keys", Metric::refused_keys },
-    { "refused_clients", Metric::refused_clients },
-    { "newly_refused", Metric::newly_refused },
-} };
 
 [[noreturn]] void bad_condition(const std::string& text)
 {
@@ -131,18 +125,13 @@ FailIf parse_fail_if(const std::string& text)
         out.zone = name.substr(0, dot);
         name.remove_prefix(dot + 1);
     }
-    bool known = false;
-    for (const Name& one : names) {
-        if (one.text == name) {
-            out.metric = one.metric;
-            known = true;
-        }
-    }
+    const auto* const known = std::find(names.begin(), names.end(), name);
+    out.metric = static_cast<Metric>(known - names.begin());
     const bool of_clients =
         out.metric == Metric::refused_clients || out.metric == Metric::newly_refused;
     const auto bound = amount_of(
         std::string(trimmed(std::string_view(text).substr(sign + (out.or_equal ? 2 : 1)))));
-    if (!known || !bound || (of_clients && !out.zone.empty())) {
+    if (known == names.end() || !bound || (of_clients && !out.zone.empty())) {
         bad_condition(text);
     }
     out.bound = *bound;

@@ -56,7 +56,6 @@ public:
             static const Directive nowhere{ "server", {}, {}, true, { "the configuration", 1 } };
             read_server(loose, nowhere, http);
         }
-        name_servers_of_limits();
     }
 
 private:
@@ -271,33 +270,6 @@ private:
         location->parent = &parent;
         read_level(*location, directive.inner(), parent.own, location->title());
         parent.children.push_back(std::move(location));
-    }
-
-    /// With one server its locations are named as they are written; with several, the server comes
-    /// first.
-    void name_servers_of_limits()
-    {
-        for (LimitConf& limit : conf_.limits) {
-            name_server_in(limit);
-        }
-        for (LimitReqConf& limit : conf_.limit_reqs) {
-            name_server_in(limit);
-        }
-    }
-
-    template <class Limit>
-    void name_server_in(Limit& limit) const
-    {
-        std::string& location = limit.location;
-        if (!limit.server) {
-            return;
-        }
-        const std::string server = conf_.servers[*limit.server]->title();
-        if (location == "server") {
-            location = server.empty() ? "server" : "server " + server;
-        } else if (conf_.servers.size() > 1) {
-            location.insert(0, server + " ");
-        }
     }
 
     HttpConf& conf_;
