@@ -2,8 +2,7 @@
 
 #include "fuzz.h"
 
-#include "rehearse/count/rehearsal.h"
-#include "rehearse/route/site.h"
+#include "rehearse/route/rehearsed.h"
 
 using namespace ratelimit::rehearse;
 
@@ -12,26 +11,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto input = text_of(data, size);
     const auto format = text_format(combined_format, Escape::standard, "combined");
     try {
-        const auto conf = read_http_conf(parse_conf(input, "fuzz"));
+        auto conf = read_http_conf(parse_conf(input, "fuzz"));
         if (const auto named = conf->log_format("main")) {
             must(!named->names().empty());
         }
-        Variables variables(*format, conf->definitions);
-        const Site site(*conf, variables, "");
-        const Evidence evidence(variables);
-        LimitReqs limit_reqs(conf->limit_req_zones, conf->limit_reqs.size(), {}, evidence);
+        Rehearsed rehearsed(std::move(conf), *format, "", {});
         format->begin(false);
-        Values values(format->escape());
-        Rehearsal rehearsal(conf->zones, conf->limits, {}, evidence);
         Record record;
         for (const char* path : { "/", "/api/x?a=1", "/login", "/%2e%2E/x" }) {
             const std::string line = "10.1.2.3 - - [22/Nov/2026:14:06:05 +0000] \"GET "
                 + std::string(path) + " HTTP/1.1\" 200 5 \"-\" \"agent\"";
             must(format->read(line, record));
-            values.begin(record);
-            if (const Plan* plan = site.find(values, limit_reqs).plan) {
-                rehearsal.decide(*plan, values, record.time);
-            }
+            rehearsed.decide(record);
         }
     } catch (const InputError& error) {
         must(*error.what() != '\0');

@@ -200,8 +200,8 @@ TEST_F(RehearseInFlight, decides_as_the_module_does_whose_workers_renew_and_rele
             advance(next);
         }
         for (std::size_t i = 0; i < limits_.size(); ++i) {
-            ASSERT_EQ(log.rehearsal.results()[i].refused, limits_[i].refused) << conf_text();
-            ASSERT_EQ(log.rehearsal.results()[i].least_left, limits_[i].least_left) << conf_text();
+            ASSERT_EQ(log.results()[i].refused, limits_[i].refused) << conf_text();
+            ASSERT_EQ(log.results()[i].least_left, limits_[i].least_left) << conf_text();
             refused += limits_[i].held == nullptr ? 0 : limits_[i].refused;
         }
     }

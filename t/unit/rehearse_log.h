@@ -1,14 +1,12 @@
 #pragma once
 
-#include "rehearse/count/rehearsal.h"
-#include "rehearse/log/log_format.h"
-#include "rehearse/route/site.h"
+#include "rehearse/route/rehearsed.h"
 #include "zone/node_clock.h"
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <string_view>
+#include <vector>
 
 namespace ratelimit {
 
@@ -24,41 +22,27 @@ class RehearsedLog {
 public:
     /// `format`: as in log_format.
     RehearsedLog(std::string_view conf, std::string_view format)
-        : conf_(rehearse::read_http_conf(rehearse::parse_conf(conf, "limits.conf"))),
-          format_(rehearse::text_format(format, rehearse::Escape::standard, "the log format")),
-          variables_(*format_, conf_->definitions),
-          site_(*conf_, variables_, ""),
-          evidence_(variables_),
-          limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), {}, evidence_),
-          values_(rehearse::Escape::standard),
-          rehearsal(conf_->zones, conf_->limits, {}, evidence_)
+        : format_(rehearse::text_format(format, rehearse::Escape::standard, "the log format")),
+          rehearsed_(
+              rehearse::read_http_conf(rehearse::parse_conf(conf, "limits.conf")), *format_, "", {})
     {
-        format_->begin(site_.has_concurrency());
+        format_->begin(rehearsed_.site().has_concurrency());
     }
 
     /// Whether the line is of this format and its request passes.
     bool passes(std::string_view line)
     {
-        if (!format_->read(line, record_)) {
-            return false;
-        }
-        values_.begin(record_);
-        const rehearse::Plan* plan = site_.find(values_, limit_reqs_).plan;
-        return plan == nullptr || rehearsal.decide(*plan, values_, record_.time);
+        return format_->read(line, record_)
+            && rehearsed_.decide(record_) != rehearse::Rehearsed::Result::refused;
     }
 
-private:
-    std::unique_ptr<rehearse::HttpConf> conf_;
-    std::unique_ptr<rehearse::LogFormat> format_;
-    rehearse::Variables variables_;
-    rehearse::Site site_;
-    rehearse::Evidence evidence_;
-    rehearse::LimitReqs limit_reqs_;
-    rehearse::Values values_;
-    rehearse::Record record_;
+    /// By LimitConf::number.
+    const std::vector<rehearse::LimitResult>& results() { return rehearsed_.rehearsal().results(); }
 
-public:
-    rehearse::Rehearsal rehearsal;
+private:
+    std::unique_ptr<rehearse::LogFormat> format_;
+    rehearse::Rehearsed rehearsed_;
+    rehearse::Record record_;
 };
 
 }  // namespace ratelimit

@@ -167,7 +167,7 @@ TEST_F(RehearseTrace, decides_as_the_module_does_in_this_nodes_memory)
                 the_time, microseconds{ any_later(first_policy(), the_time.count(), last_) });
         }
         for (std::size_t i = 0; i < limits_.size(); ++i) {
-            ASSERT_EQ(log.rehearsal.results()[i].refused, refused_[i]) << conf_text();
+            ASSERT_EQ(log.results()[i].refused, refused_[i]) << conf_text();
             refused += refused_[i];
         }
     }
