@@ -29,13 +29,9 @@ std::string late_text(const LineCounts& counts, const Order& order)
     constexpr std::int64_t largest_bound = 86'400 * second_us;
     const std::string bound = seconds_text(order.bound);
     const std::string out = order.arrival
-        ? number_text(
-            counts.late, ("its request began more than " + bound + " before others; ").c_str(),
-            ("their requests began more than " + bound + " before others; ").c_str())
-        : number_text(
-            counts.late, ("more than " + bound + " behind; ").c_str(),
-            ("more than " + bound + " behind; ").c_str());
-    return out
+        ? number_text(counts.late, "its request began ", "their requests began ")
+        : number_text(counts.late, "", "");
+    return out + "more than " + bound + (order.arrival ? " before others; " : " behind; ")
         + (counts.latest < largest_bound ? "all would be used with --reorder "
                    + std::to_string(counts.latest / second_us + 1) + "s"
                                          : "--reorder is at most 1d");
