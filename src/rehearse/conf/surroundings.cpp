@@ -1,7 +1,6 @@
 #include "rehearse/conf/surroundings.h"
 
 #include "limit/rate_text.h"
-#include "rehearse/conf/address.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,22 +26,22 @@ AccessRule rule_of(const Directive& directive)
     if (!network) {
         fail_at(directive.place, "invalid parameter \"" + text + "\"");
     }
-    rule.network = network->bytes;
-    rule.prefix = network->prefix;
+    rule.network = *network;
     return rule;
 }
 
 bool fits(const AccessRule& rule, const std::string& address)
 {
-    if (rule.network.empty()) {
+    const auto& [bytes, prefix] = rule.network;
+    if (bytes.empty()) {
         return !rule.unix_socket || address.empty();
     }
-    if (rule.network.size() != address.size()) {
+    if (bytes.size() != address.size()) {
         return false;
     }
     std::string cut = address;
-    cut_address(cut, rule.prefix);
-    return cut == rule.network;
+    cut_address(cut, prefix);
+    return cut == bytes;
 }
 
 /// `error_page 404 410 =200 /missing;`

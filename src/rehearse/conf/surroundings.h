@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rehearse/conf/address.h"
 #include "rehearse/conf/conf_text.h"
 
 #include <cstdint>
@@ -13,8 +14,7 @@ namespace ratelimit::rehearse {
 
 /// An `allow` or a `deny`.
 struct AccessRule {
-    std::string network;  // 4 or 16 bytes; empty: every address, or with `unix_socket` no other
-    unsigned prefix = 0;
+    Network network;  // without bytes: every address, or with `unix_socket` no other
     bool unix_socket = false;
     bool allow = false;
 };
