@@ -31,7 +31,8 @@ struct CheckScripts {
 };
 
 /// All that is needed to settle a cost that Redis may count in a limit, also when the request is
-/// gone. Who keeps it owns the texts.
+/// gone. Who keeps it owns the texts. `block_key` is empty with lease= and ahead=: these zones have
+/// no block.
 struct Receipt : LimitCheck {
     std::string_view key;           // as it is counted, and the owner knows it; may be binary
     std::uint64_t policy_hash = 0;  // by which the owner knows the policy
