@@ -179,13 +179,15 @@ std::string settings_digest(const ZoneConf& zone)
 {
     constexpr std::array names = { "burst ", "width ", "block ", "hash_key ", "clock ",
                                    "cache ", "lease ", "nodes ", "ahead " };
+    constexpr std::size_t unnamed = 4;  // the first values
+    static_assert(unnamed + names.size() == fleet::setting_names.size());
     const Rate& rate = zone.zone.policy.rate;
     const auto values = values_of(zone);
     std::string text = values[0] + '\n' + values[1] + '\n' + values[2] + '\n' + values[3]
         + "\nquota " + std::to_string(rate.quota) + "\nwindow "
         + std::to_string(rate.window.count());
     for (std::size_t i = 0; i < (zone.zone.ahead > 0 ? names.size() : names.size() - 1); ++i) {
-        text += '\n' + std::string(names[i]) + values[4 + i];
+        text += '\n' + std::string(names[i]) + values[unnamed + i];
     }
     std::array<char, 17> digits{};
     std::snprintf(
