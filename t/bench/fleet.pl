@@ -11,11 +11,12 @@ use JSON::PP ();
 use Time::HiRes qw(sleep time);
 
 use Ratelimit::Build qw(built);
+use Ratelimit::FleetKeys qw(all_fleet_keys);
 use Ratelimit::Http qw(http_connect http_read http_send);
 use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
 
-use Bench::Fleet qw(fleet_keys reporting_node report_like add_nodes keep_alive);
+use Bench::Fleet qw(reporting_node report_like add_nodes keep_alive);
 use Bench::Generators qw(generator_version);
 use Bench::Measure qw($rounds $seconds measure median figure spread);
 use Bench::Report;
@@ -42,7 +43,7 @@ sub text_of {
 sub set_overrides {
     my ($redis, $name) = @_;
     my $digest = $redis->cmd('SCRIPT', 'LOAD', text_of('fleet_change'));
-    my @all = fleet_keys(qw(changes overrides ends events state journal));
+    my @all = all_fleet_keys();
     return send_calls($redis, $keys, sub {
         my $id = 'kall' . sprintf "\0$name%012d", $_[0];
         return ('EVALSHA', $digest, scalar @all, @all, 'set', $id,
@@ -146,12 +147,11 @@ sub sync_row {
     my $redis  = Ratelimit::Redis->new;
     set_overrides($redis, 'k');
     my $digest = $redis->cmd('SCRIPT', 'LOAD', text_of('fleet_sync'));
-    my @all    = fleet_keys(qw(alive nodes changes overrides ends events state journal gone));
-    my ($state) = fleet_keys('state');
+    my @all    = all_fleet_keys();
     my @states = map { report_like($report, $_) } 1 .. $nodes;
     my $sync   = sub {
         my ($count) = @_;
-        my $cursor = $redis->cmd('HGET', $state, 'version');
+        my $cursor = $redis->cmd('HGET', 'rl:{fleet}:state', 'version');
         return send_calls($redis, $count, sub {
             my $node = $_[0] % $nodes;
             return ('EVALSHA', $digest, scalar @all, @all, sprintf('%032x', $node), $states[$node], $cursor, 1000);

@@ -1,6 +1,7 @@
 # Overrides where Redis is a ring, a cluster or has sentinels: in force on all nodes, also after a failover.
 
 use Ratelimit::Fleet qw(override take_back metric);
+use Ratelimit::FleetKeys;
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
 
@@ -57,7 +58,7 @@ subtest 'a slot of a cluster that is being moved stops no change, with none or a
     };
     $cluster->migrate_begin($slot, $to);
     $changes->('none');
-    my ($first, @more) = map { "rl:{fleet}:$_" } qw(alive nodes changes overrides ends events state journal gone);
+    my ($first, @more) = all_fleet_keys();
     $cluster->migrate_key($first);
     my $half = $nodes[0]->get('/ops/zones/test/keys/half/override', method => 'PUT', body => '{"block":true}');
     is $half->status, 503, 'a change that no node could read is refused';
@@ -73,7 +74,7 @@ subtest 'a slot of a cluster that is being moved stops no change, with none or a
 subtest 'a cluster: all keys of the fleet are in one slot, and a failover keeps them' => sub {
     my @nodes = follows('topology cluster;' . join '', map { "server $_;" } $cluster->addrs);
     my $slot = $cluster->slot_of('rl:{fleet}:changes');
-    is $cluster->slot_of("rl:{fleet}:$_"), $slot, $_ for qw(alive nodes overrides ends events state journal gone);
+    is $cluster->slot_of($_), $slot, $_ for all_fleet_keys();
     $cluster->node_of_slot($slot)->wait_for_a_replica;
     $cluster->kill_master_of('rl:{fleet}:changes');
     is $_->status('/?k=a'), 429, 'as last known' for @nodes;

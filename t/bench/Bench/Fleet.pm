@@ -14,14 +14,10 @@ use Ratelimit::Redis;
 use Bench::Servers qw(location ours redis_block);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(fleet_keys reporting_node report_like add_nodes keep_alive);
+our @EXPORT_OK = qw(reporting_node report_like add_nodes keep_alive);
 
 my @limits = map { "limit_$_" } 1 .. 5;    # the zones of a node that reports
 my $json   = JSON::PP->new->canonical->utf8;    # as the module writes a report
-
-sub fleet_keys {
-    return map { "rl:{fleet}:$_" } @_;
-}
 
 # A node with @limits: its Redis, its nginx, and its report after it has refused as many keys as a report has.
 sub reporting_node {
@@ -34,7 +30,7 @@ sub reporting_node {
         $nginx->get("/$limits[$number % 2]?key=203.0.113." . (100 + int $number / 2)) for 1 .. 3;
     }
     my $report = wait_until('the node reports what it refuses', sub {
-        my (undef, $text) = @{ $redis->cmd('HGETALL', (fleet_keys('nodes'))[0]) };
+        my (undef, $text) = @{ $redis->cmd('HGETALL', 'rl:{fleet}:nodes') };
         my $seen = $json->decode($text // return);
         my $whole = @{ $seen->{busiest} } == 20 && @{ $seen->{zones} } == @limits;
         return $whole && $seen->{redis}[0]{state} eq 'up' ? $seen : undef;
@@ -59,16 +55,14 @@ sub report_like {
 # Adds the nodes from the second to this one.
 sub add_nodes {
     my ($redis, $report, $nodes) = @_;
-    my ($reports) = fleet_keys('nodes');
-    $redis->cmd('HSET', $reports, sprintf('%032x', $_), report_like($report, $_)) for 2 .. $nodes;
+    $redis->cmd('HSET', 'rl:{fleet}:nodes', sprintf('%032x', $_), report_like($report, $_)) for 2 .. $nodes;
     return;
 }
 
 # Lets them live for nine seconds: a node is away five seconds after its last call.
 sub keep_alive {
     my ($redis, $nodes) = @_;
-    my ($alive) = fleet_keys('alive');
-    return $redis->cmd('ZADD', $alive, map { (int 1e6 * (time + 4), sprintf '%032x', $_) } 2 .. $nodes);
+    return $redis->cmd('ZADD', 'rl:{fleet}:alive', map { (int 1e6 * (time + 4), sprintf '%032x', $_) } 2 .. $nodes);
 }
 
 1;

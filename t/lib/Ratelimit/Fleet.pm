@@ -9,6 +9,7 @@ use Carp qw(croak);
 use JSON::PP qw(decode_json encode_json);
 
 use Ratelimit::Build qw(top);
+use Ratelimit::FleetKeys qw(all_fleet_keys);
 use Ratelimit::Process qw(read_file wait_until);
 use Ratelimit::Test;
 
@@ -70,9 +71,8 @@ sub in_force {
 # $text: of set, without its closing brace.
 sub change {
     my ($redis, $what, $id, $text, $prefix) = @_;
-    $prefix //= 'rl:';
-    return $redis->cmd('EVAL', read_file(top() . '/lua/fleet_change.lua'), 9,
-        map({ "$prefix\{fleet}:$_" } qw(alive nodes changes overrides ends events state journal gone)), $what, $id, $text // '', 0, 5000);
+    my @keys = all_fleet_keys($prefix);
+    return $redis->cmd('EVAL', read_file(top() . '/lua/fleet_change.lua'), scalar @keys, @keys, $what, $id, $text // '', 0, 5000);
 }
 
 # The fleet's keys in a Redis.
