@@ -57,8 +57,17 @@ constexpr auto late_prefixes = std::to_array<std::string_view>(
 /// The same, of the request.
 constexpr auto early_prefixes = std::to_array<std::string_view>({ "arg_", "cookie_", "http_" });
 
+/// New with each request or connection: no two requests of a client share such a key.
+constexpr auto unshared_names = std::to_array<std::string_view>(
+    { "connection", "msec", "proxy_protocol_port", "remote_port", "request_id" });
+
 constexpr auto key_names = std::to_array<std::string_view>(
     { "binary_remote_addr", "ratelimit_client", "remote_addr", "remote_user", "request_uri" });
+
+bool is_among(std::string_view name, std::span<const std::string_view> names) noexcept
+{
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 bool has_prefix_of(std::string_view name, std::span<const std::string_view> prefixes) noexcept
 {
@@ -113,8 +122,7 @@ bool ends_at_dash(const Found& variable) noexcept
 
 bool known_late(std::string_view name) noexcept
 {
-    return std::binary_search(late_names.begin(), late_names.end(), name)
-        || has_prefix_of(name, late_prefixes);
+    return is_among(name, late_names) || has_prefix_of(name, late_prefixes);
 }
 
 std::string_view expected_variables(std::string_view text, VariableUse use) noexcept
@@ -126,6 +134,10 @@ std::string_view expected_variables(std::string_view text, VariableUse use) noex
         }
         if (use != VariableUse::charge && known_late(one.name)) {
             return use == VariableUse::cost ? late_cost : late_value;
+        }
+        if (use == VariableUse::key && is_among(one.name, unshared_names)) {
+            return "variables that requests of a client share, since a client has a new key with "
+                   "each request or connection";
         }
     }
     return {};
@@ -151,8 +163,8 @@ bool has_variable_named(std::string_view text, std::string_view name) noexcept
 
 bool names_variable(std::string_view text) noexcept
 {
-    return std::find(key_names.begin(), key_names.end(), text) != key_names.end()
-        || has_prefix_of(text, early_prefixes) || parse_network_variable(text).has_value();
+    return is_among(text, key_names) || has_prefix_of(text, early_prefixes)
+        || parse_network_variable(text).has_value();
 }
 
 }  // namespace ratelimit

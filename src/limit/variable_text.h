@@ -10,7 +10,7 @@ namespace ratelimit {
 bool known_late(std::string_view name) noexcept;
 
 /// What a text is for: all but charge= is evaluated when a limit is decided.
-enum class VariableUse { cost, charge, other };
+enum class VariableUse { cost, charge, key, other };
 
 /// What is expected in place of a variable that is known only with the response.
 inline constexpr std::string_view late_cost =
@@ -19,9 +19,10 @@ inline constexpr std::string_view late_value =
     "variables that are known when the limit is decided, before the response";
 
 /// What was expected in place of a text with variables that cannot mean what it says, a static
-/// text: it has a variable that is known too late, or a name that ends before a `-`, as in
-/// `$http_x-api-key`. Empty: nothing is wrong. A `map` of such a variable is not seen: nginx keeps
-/// the source of a map in a structure that is private to its module.
+/// text: it has a variable that is known too late, a key has one that is new with each request or
+/// connection, or a name ends before a `-`, as in `$http_x-api-key`. Empty: nothing is wrong. A
+/// `map` of such a variable is not seen: nginx keeps the source of a map in a structure that is
+/// private to its module.
 std::string_view expected_variables(std::string_view text, VariableUse use) noexcept;
 
 /// The names of the text's variables, without `$` and braces.

@@ -235,7 +235,7 @@ std::optional<WordError> check_key(const ZoneSettings& zone)
     }
     const auto expected = names_variable(zone.key)
         ? std::string_view{ "\"$\" before the name of a variable" }
-        : expected_variables(zone.key, VariableUse::other);
+        : expected_variables(zone.key, VariableUse::key);
     return expected.empty() ? std::nullopt : std::optional<WordError>{ { zone.key, expected } };
 }
 

@@ -24,6 +24,8 @@ my @bad = (
     [limit_with('zone=z reserve=$sent_http_x'), qr/invalid "reserve=\$sent_http_x", expected variables that are known/],
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_\E", expected a name without "-", such as \$http_x_api_key/] }
         '$http_x-api-key', '$http_X-Api-Key', '$remote_addr$cookie_my-id', '$arg_api-key'),
+    (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_\E", expected variables that requests of a client share/] }
+        '$request_id', '$binary_remote_addr$connection', '$remote_addr:${remote_port}', '$msec', '$proxy_protocol_port'),
     ["$redis ratelimit_zone '' zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "", expected a key, since a request with an empty one is not limited in/],
     [limit_with('zone=z charge=$upstream_http_x-cost'), qr/"ratelimit": invalid "charge=\$upstream_http_x-cost", expected a name without "-"/],
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "$_", expected "\$" before the name of a variable/] }
@@ -71,7 +73,8 @@ for (@bad) {
 }
 
 my @good = (
-    ["$zone ratelimit_zone '\${http_x}-api' zone=y rate=1r/s; ratelimit_zone \$http_x-\$arg_a zone=x rate=1r/s; ratelimit_zone remote zone=w rate=1r/s;",
+    ["$zone ratelimit_zone '\${http_x}-api' zone=y rate=1r/s; ratelimit_zone \$http_x-\$arg_a zone=x rate=1r/s; ratelimit_zone remote zone=w rate=1r/s;"
+        . 'ratelimit_zone $connection_requests zone=v rate=1r/s; ratelimit_zone $arg_request_id zone=u rate=1r/s;',
         'ratelimit zone=y; ratelimit zone=z charge=$bytes_sent cost=$request_length; location /a { ratelimit zone=x charge=$upstream_http_x; }'],
     ["$redis ratelimit_zone k zone=z rate=10r/m; ratelimit_zone k zone=c concurrency=5; ratelimit_zone k zone=g rate=10r/m algorithm=gcra burst=1;"
         . 'ratelimit_zone k zone=v rate=$arg_r;',

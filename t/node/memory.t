@@ -151,7 +151,7 @@ subtest 'workers that are killed leave usable shared memory' => sub {
     my @algorithms = qw(fixed_window sliding_window_log gcra);
     my %burst = map { $_ => $_ eq 'gcra' ? 'burst=49' : '' } @algorithms;
     my $node = nginx(workers => 2, expected => qr/exited on signal 9|was locked by/,
-        http => join('', map { "ratelimit_zone \$request_id zone=all_$_:64k rate=9r/d algorithm=$_;"
+        http => join('', 'map $request_id $each { default $request_id; }', map { "ratelimit_zone \$each zone=all_$_:64k rate=9r/d algorithm=$_;"
             . "ratelimit_zone k\$arg_k zone=one_$_:64k rate=\$arg_r algorithm=$_ $burst{$_};" } @algorithms),
         server => 'location / {' . join('', map { "ratelimit zone=all_$_; ratelimit zone=one_$_;" } @algorithms) . '}');
     my @loads = map { load(port => $node->port, path => '/?r=50r/s', clients => 16) } 1 .. 2;

@@ -274,7 +274,8 @@ subtest 'sixty thousand keys are stated again after a fault, and Redis decides m
     my $node  = nginx(
         workers => 2,
         http    => "ratelimit_redis main { server @{[ $redis->addr ]}; }"
-            . 'ratelimit_zone $request_id zone=held:2m concurrency=3; ratelimit_zone $arg_k zone=test rate=1000r/s;',
+            . 'map $request_id $each { default $request_id; }'
+            . 'ratelimit_zone $each zone=held:2m concurrency=3; ratelimit_zone $arg_k zone=test rate=1000r/s;',
         server => <<'END',
         add_header X-Result $ratelimit_status always;
         location = /held { ratelimit zone=held; try_files /index.html =404; }

@@ -38,7 +38,8 @@ sub failing_node {
     my $block = $options{block} // '';
     my $node = nginx(workers => 2, %options,
         http => "keepalive_requests 1000000; ratelimit_redis main { server @{[ $redis->addr ]}; $block }"
-            . 'ratelimit_zone $request_id zone=test rate=1000000r/d; ratelimit_zone hot zone=hot rate=1000000r/d lease=20;',
+            . 'map $request_id $each { default $request_id; }'
+            . 'ratelimit_zone $each zone=test rate=1000000r/d; ratelimit_zone hot zone=hot rate=1000000r/d lease=20;',
         server => 'location / { ratelimit zone=test; ratelimit zone=hot; add_header X-Status $ratelimit_status always;'
             . ' try_files /index.html =404; } location /one/ { ratelimit zone=test;'
             . ' add_header X-Status $ratelimit_status always; try_files /index.html =404; }');

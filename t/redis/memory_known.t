@@ -130,7 +130,7 @@ subtest 'counts that only this node has are not evicted for refusals that Redis 
 
 subtest 'workers that are killed leave usable shared memory' => sub {
     $redis->cmd('FLUSHALL');
-    my $zones = 'ratelimit_zone $request_id zone=all:64k rate=9r/d lease=9;'
+    my $zones = 'map $request_id $each { default $request_id; } ratelimit_zone $each zone=all:64k rate=9r/d lease=9;'
         . 'ratelimit_zone k$arg_k zone=one:64k rate=$arg_r algorithm=fixed_window lease=9;';
     my $node = nginx(workers => 2, expected => qr/exited on signal 9|was locked by/,
         http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $zones",

@@ -20,7 +20,7 @@ sub node_of {
     my ($redis, $count) = @_;
     return nginx(workers => $workers,
         http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } ratelimit_fail_mode closed;"
-            . join(' ', map { "ratelimit_zone \$request_id zone=z$_ rate=1000000r/d algorithm=$algorithms[$_];" } 0 .. $#algorithms),
+            . join(' ', 'map $request_id $each { default $request_id; }', map { "ratelimit_zone \$each zone=z$_ rate=1000000r/d algorithm=$algorithms[$_];" } 0 .. $#algorithms),
         server => join ' ', map { "location /$_/ { @{[ location(3 * $_ - 3) ]} try_files /index.html =404; }" } 1 .. $count);
 }
 
