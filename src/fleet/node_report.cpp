@@ -7,7 +7,6 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -121,162 +120,45 @@ void each_series(Report& report, Visit&& visit)
     }
 }
 
-/// Fills an empty report while the text is parsed, because a tree of all values costs several times
-/// as much. Of members with the same name the last one counts. A function that returns false ends
-/// the parser: the text is no report.
-class ReportReader final : public nlohmann::json_sax<Json> {
-public:
-    explicit ReportReader(NodeReport& report) noexcept : report_(report) {}
+// These set a member, or an element of a list, if the value has its type. False: it has another.
 
-    bool null() override { return begin_value(); }
-    bool boolean(bool) override { return begin_value(); }
-    bool number_integer(number_integer_t) override { return begin_value(); }  // a negative one
-    bool number_float(number_float_t, const string_t&) override { return begin_value(); }
-    bool binary(binary_t&) override { return begin_value(); }
+bool read(const Json& json, std::string& text)
+{
+    if (json.is_string()) {
+        text.assign(json.get_ref<const std::string&>(), 0, most_text);
+    }
+    return json.is_string();
+}
 
-    bool number_unsigned(number_unsigned_t value) override
-    {
-        if (auto* const* number = std::get_if<std::uint64_t*>(&member_)) {
-            **number = std::min<std::uint64_t>(value, most_number);
-        } else if (series_ != nullptr && depth_ == in_list && room_ > 0) {
-            series_->push_back(std::min<std::uint64_t>(value, most_number));
+bool read(const Json& json, std::uint64_t& number)
+{
+    if (json.is_number_unsigned()) {
+        number = std::min(json.get<std::uint64_t>(), most_number);
+    }
+    return json.is_number_unsigned();
+}
+
+template <class Object>
+bool read(const Json& json, Object& object)
+{
+    each_member(object, [&json](std::string_view name, auto& value) {
+        if (json.contains(name)) {
+            read(json[name], value);
         }
-        return begin_value();
-    }
+    });
+    return json.is_object();
+}
 
-    bool string(string_t& value) override
-    {
-        if (auto* const* text = std::get_if<std::string*>(&member_)) {
-            (*text)->assign(value, 0, most_text);
-        }
-        return begin_value();
-    }
-
-    bool key(string_t& name) override
-    {
-        member_ = {};
-        if (depth_ == in_report) {
-            find_member(report_, name);
-            find_start(name);
-            list_ = {};
-            series_ = nullptr;
-            each_series(report_, [&](std::string_view of_series, auto& series, std::size_t most) {
-                if (of_series == name) {
-                    series.clear();
-                    series_ = &series;
-                    room_ = most;
-                }
-            });
-            each_list(report_, [&](std::string_view of_list, auto& list, std::size_t most) {
-                if (of_list == name) {
-                    list.clear();
-                    list_ = &list;
-                    room_ = most;
-                }
-            });
-        } else if (depth_ == in_element && is_read_) {
-            with_list([&](auto& list) { find_member(list.back(), name); });
-        }
-        return true;
-    }
-
-    bool start_object(std::size_t) override
-    {
-        if (depth_ == in_report) {
-            list_ = {};
-            series_ = nullptr;
-        } else if (depth_ == in_list) {
-            is_read_ = room_ > 0;
-            if (is_read_) {
-                with_list([](auto& list) { list.emplace_back(); });
-            }
-        }
-        begin_value();
-        ++depth_;
-        return true;
-    }
-
-    bool start_array(std::size_t) override
-    {
-        const bool is_in_object = begin_value();
-        ++depth_;
-        return is_in_object;
-    }
-
-    bool end_object() override { return end(); }
-    bool end_array() override { return end(); }
-    bool parse_error(std::size_t, const std::string&, const Json::exception&) override
-    {
-        return false;
-    }
-
-private:
-    // Depths: the number of objects and arrays around a value.
-    static constexpr std::size_t in_report = 1;
-    static constexpr std::size_t in_list = 2;
-    static constexpr std::size_t in_element = 3;
-
-    /// Whether the value is in the report, and not all of the text.
-    bool begin_value() noexcept
-    {
-        member_ = {};
-        room_ -= depth_ == in_list && room_ > 0 ? 1 : 0;
-        return depth_ > 0;
-    }
-
-    bool end() noexcept
-    {
-        --depth_;
-        return true;
-    }
-
-    template <class Object>
-    void find_member(Object& object, std::string_view wanted)
-    {
-        each_member(object, [&](std::string_view name, auto& value) {
-            if (name == wanted) {
-                value = {};
-                member_ = &value;
-            }
-        });
-    }
-
-    void find_start(std::string_view wanted) noexcept
-    {
-        for (std::size_t i = 0; i < history_scales.size(); ++i) {
-            if (history_scales[i].start == wanted) {
-                report_.history[i].start = 0;
-                member_ = &report_.history[i].start;
-            }
+/// Elements of other types are left out, and count against the bound.
+template <class Element>
+void read_list(const Json& json, std::vector<Element>& list, std::size_t most)
+{
+    for (std::size_t i = 0; json.is_array() && i < std::min(most, json.size()); ++i) {
+        if (Element element{}; read(json[i], element)) {
+            list.push_back(std::move(element));
         }
     }
-
-    template <class Use>
-    void with_list(Use&& use)
-    {
-        std::visit(
-            [&use](auto list) {
-                if constexpr (!std::is_same_v<decltype(list), std::monostate>) {
-                    use(*list);
-                }
-            },
-            list_);
-    }
-
-    NodeReport& report_;
-    std::size_t depth_ = 0;
-    /// The member that the next value belongs to, if the value has the member's type.
-    std::variant<std::monostate, std::string*, std::uint64_t*> member_;
-    /// The list that the report's last member fills, if that is an array.
-    std::variant<
-        std::monostate, std::vector<NodeReport::Zone>*, std::vector<NodeReport::Server>*,
-        std::vector<NodeReport::RefusedKey>*, std::vector<NodeReport::Outage>*,
-        std::vector<NodeReport::Load>*>
-        list_;
-    std::vector<std::uint64_t>* series_ = nullptr;  // the same, if it is a list of numbers
-    std::size_t room_ = 0;                          // for elements in the list
-    bool is_read_ = false;                          // the element: there was room
-};
+}
 
 template <class Object>
 Json written(const Object& object)
@@ -342,10 +224,22 @@ std::optional<NodeReport> parse_report(std::string_view text)
     if (text.size() > most_report) {
         return std::nullopt;
     }
+    const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
     NodeReport report;
-    ReportReader reader(report);
-    if (!Json::sax_parse(text.begin(), text.end(), &reader)) {
+    if (!read(json, report)) {
         return std::nullopt;
+    }
+    const auto read_named = [&json](std::string_view name, auto& list, std::size_t most) {
+        if (json.contains(name)) {
+            read_list(json[name], list, most);
+        }
+    };
+    each_list(report, read_named);
+    each_series(report, read_named);
+    for (std::size_t i = 0; i < history_scales.size(); ++i) {
+        if (json.contains(history_scales[i].start)) {
+            read(json[history_scales[i].start], report.history[i].start);
+        }
     }
     report.name.resize(std::min(report.name.size(), most_name));
     for (NodeReport::RefusedKey& key : report.busiest) {
