@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/random.h"
+
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +16,10 @@ struct HashSecret {
 };
 
 /// Made of the system's random numbers. Throws if there are none.
-HashSecret random_secret();
+inline HashSecret random_secret()
+{
+    return { random_number(), random_number() };
+}
 
 /// SipHash-1-3 of texts: J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF". In the
 /// byte order of this machine: no other one needs the same hash.
