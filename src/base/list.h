@@ -37,8 +37,15 @@ public:
     T& front() const noexcept { return *static_cast<T*>(ends_.next_); }
     T& back() const noexcept { return *static_cast<T*>(ends_.previous_); }
 
-    void push_back(T& element) noexcept { insert(element, ends_); }
-    void push_front(T& element) noexcept { insert(element, *ends_.next_); }
+    void push_back(T& element) noexcept
+    {
+        Link<T>& link = element;
+        link.unlink();
+        link.next_ = &ends_;
+        link.previous_ = ends_.previous_;
+        ends_.previous_->next_ = &link;
+        ends_.previous_ = &link;
+    }
     T& pop_front() noexcept
     {
         T& element = front();
@@ -73,15 +80,6 @@ public:
     }
 
 private:
-    static void insert(Link<T>& link, Link<T>& next) noexcept
-    {
-        link.unlink();
-        link.next_ = &next;
-        link.previous_ = next.previous_;
-        next.previous_->next_ = &link;
-        next.previous_ = &link;
-    }
-
     mutable Link<T> ends_;
 };
 
