@@ -55,7 +55,6 @@ public:
     /// An upper bound of the memory, in bytes, for one key.
     static std::size_t largest_key(const Policy& policy) noexcept;
 
-    LocalLimiter() noexcept = default;
     LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept
         : table_(pool, shared, SharedBlocks::Owner::local_limiter), clock_(&shared.clock)
     {
@@ -139,7 +138,7 @@ private:
         bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept;
 
     LruTable<Entry> table_;
-    ClockSteps* clock_ = nullptr;
+    ClockSteps* clock_;
 };
 
 }  // namespace ratelimit

@@ -66,7 +66,6 @@ public:
         }
     };
 
-    LruTable() noexcept = default;
     LruTable(ngx_slab_pool_t* pool, Shared& shared, SharedBlocks::Owner owner) noexcept
         : shared_(&shared), blocks_(pool, owner, shared.blocks)
     {
@@ -165,7 +164,7 @@ public:
     }
 
 private:
-    Shared* shared_ = nullptr;
+    Shared* shared_;
     SharedBlocks blocks_;
 };
 

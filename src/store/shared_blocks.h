@@ -23,7 +23,6 @@ public:
         bool (*make_room)(ngx_slab_pool_t* pool, Owner needs_it) noexcept;
     };
 
-    SharedBlocks() noexcept = default;
     /// `used`: counts the owner's blocks; in shared memory.
     SharedBlocks(ngx_slab_pool_t* pool, Owner owner, ngx_uint_t& used) noexcept
         : pool_(pool), owner_(owner), used_(&used)
@@ -37,9 +36,9 @@ public:
     void free(void* block) noexcept;
 
 private:
-    ngx_slab_pool_t* pool_ = nullptr;
-    Owner owner_ = Owner::log_runs;
-    ngx_uint_t* used_ = nullptr;
+    ngx_slab_pool_t* pool_;
+    Owner owner_;
+    ngx_uint_t* used_;
 };
 
 }  // namespace ratelimit

@@ -43,7 +43,7 @@ protected:
         std::array<std::array<KeyedTree::Root, 64>, 2> roots;
     };
 
-    void SetUp() override
+    Tables()
     {
         auto* shared = static_cast<Shared*>(ngx_slab_calloc_locked(zone_.pool(), sizeof(Shared)));
         shared->make_room = &Tables::make_room;
@@ -219,17 +219,10 @@ protected:
         }
     }
 
-    void SetUp() override
-    {
-        Tables::SetUp();
-        table_ = table();
-        free_pages_ = zone_.free_pages();
-    }
-
     std::minstd_rand random_{ 1 };
-    Table table_;
+    Table table_ = table();
     LruModel model_;
-    ngx_uint_t free_pages_ = 0;
+    const ngx_uint_t free_pages_ = zone_.free_pages();
     int values_ = 0;
     int evictions_ = 0;
 };
