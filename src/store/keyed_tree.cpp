@@ -117,7 +117,8 @@ void KeyedTree::change_tree(std::uint32_t hash, Change&& change) noexcept
 void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept
 {
     const std::uint32_t hash = hash_of(key);
-    node.node.key = order_of(hash, tag);
+    static_assert(sizeof(node.node.key) == sizeof(hash) + sizeof(tag));
+    node.node.key = ngx_rbtree_key_t{ hash } << 32U | tag;
     node.node.data = static_cast<u_char>(key.size());
     const auto first = key.substr(0, KeyedNode::first_bytes);
     first.copy(first_bytes_of(node), first.size());

@@ -79,20 +79,8 @@ public:
 
     KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept;
 
-    /// The key's node with the lowest tag. Null: there is none.
-    KeyedNode* first_of(std::string_view key) const noexcept { return next_of(key, 0); }
-
-    /// Calls `visit` with each node of the key, for any tag. `visit` may remove that node.
-    template <class Visit>
-    void each(std::string_view key, Visit&& visit) const
-    {
-        KeyedNode* node = first_of(key);
-        while (node != nullptr) {
-            const std::uint32_t tag = node->tag();
-            visit(*node);
-            node = tag == UINT32_MAX ? nullptr : next_of(key, tag + 1);
-        }
-    }
+    /// The key's node with the lowest tag of at least `tag`. Null: there is none.
+    KeyedNode* next_of(std::string_view key, std::uint32_t tag) const noexcept;
 
     /// Adds an Entry, which derives from KeyedNode. The key must have none with this tag. Null: out
     /// of memory.
@@ -131,13 +119,6 @@ private:
     /// Calls `change` with the tree of the hash, as nginx's functions take it.
     template <class Change>
     void change_tree(std::uint32_t hash, Change&& change) noexcept;
-    static ngx_rbtree_key_t order_of(std::uint32_t hash, std::uint32_t tag) noexcept
-    {
-        static_assert(sizeof(ngx_rbtree_key_t) == sizeof(hash) + sizeof(tag));
-        return ngx_rbtree_key_t{ hash } << 32U | tag;
-    }
-    /// The key's node with the lowest tag of at least `tag`. Null: there is none.
-    KeyedNode* next_of(std::string_view key, std::uint32_t tag) const noexcept;
     static void insert_node(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
     void insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept;

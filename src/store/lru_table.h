@@ -95,7 +95,7 @@ public:
     {
         KeyedNode* newest = shared_->used.newest();
         const bool is_newest = newest != nullptr && newest->has_key(key);
-        return static_cast<Entry*>(is_newest ? newest : shared_->tree.first_of(key));
+        return static_cast<Entry*>(is_newest ? newest : shared_->tree.next_of(key, 0));
     }
 
     /// Adds an entry as the most recently used one. The key must have none with this tag. Null: out
@@ -149,7 +149,13 @@ public:
     template <class Visit>
     void each(std::string_view key, Visit&& visit) const
     {
-        shared_->tree.each(key, [&](KeyedNode& node) { visit(static_cast<Entry&>(node)); });
+        auto* entry = static_cast<Entry*>(shared_->tree.next_of(key, 0));
+        while (entry != nullptr) {
+            const std::uint32_t tag = entry->tag();
+            visit(*entry);
+            entry = tag == UINT32_MAX ? nullptr
+                                      : static_cast<Entry*>(shared_->tree.next_of(key, tag + 1));
+        }
     }
 
     /// Removes all entries of the key, whatever their tags. Returns whether there was one.
