@@ -46,17 +46,12 @@ void DenialCache::Shared::init(std::span<KeyedTree::Root> roots) noexcept
     }
 }
 
-DenialCache::Entry* DenialCache::find_entry(const KeyedRequest& request) const noexcept
-{
-    return table_.find(request.key, request.tag());
-}
-
 std::optional<DenialCache::Denial> DenialCache::find(
     const KeyedRequest& request, microseconds now) noexcept
 {
     const ZoneLock lock(table_.pool());
 
-    Entry* entry = find_entry(request);
+    Entry* entry = table_.find(request.key, request.tag());
     if (entry == nullptr || !is_of(*entry, request)
         || request.cost < (entry->blocked ? 1 : std::int64_t{ entry->cost })) {
         return std::nullopt;
@@ -108,8 +103,12 @@ void DenialCache::add(
     if (forgets_of(request.key) != check.forgets) {
         return;
     }
-    Entry* entry = find_or_add(request);
+    Entry* entry = table_.find(request.key, request.tag());
+    if (entry == nullptr) {
+        entry = table_.insert(request.key, request.tag());
+    }
     if (entry != nullptr) {
+        table_.use(*entry);
         entry->stamp = stamp_of(request, check.server % shared_->generations.size());
         entry->until = until;
         entry->retry_at = retry_at;
@@ -120,17 +119,6 @@ void DenialCache::add(
         entry->remaining = static_cast<std::uint32_t>(remaining);
     }
     table_.forget_expired([now](const Entry& other) { return is_over(other.until, now); });
-}
-
-/// The entry becomes the most recently used one. Null: out of memory.
-DenialCache::Entry* DenialCache::find_or_add(const KeyedRequest& request) noexcept
-{
-    Entry* entry = find_entry(request);
-    if (entry == nullptr) {
-        return table_.insert(request.key, request.tag());
-    }
-    table_.use(*entry);
-    return entry;
 }
 
 /// A hash whose low bits are the server.

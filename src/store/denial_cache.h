@@ -88,8 +88,6 @@ private:
     }
     std::uint64_t stamp_of(const KeyedRequest& request, std::uint64_t server) const noexcept;
     bool is_of(const Entry& entry, const KeyedRequest& request) const noexcept;
-    Entry* find_entry(const KeyedRequest& request) const noexcept;
-    Entry* find_or_add(const KeyedRequest& request) noexcept;
 
     Shared* shared_;
     LruTable<Entry> table_;
