@@ -39,7 +39,7 @@ public:
     static constexpr microseconds longest{ std::chrono::seconds{ 5 } };
 
     DenialCache(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : shared_(&shared), table_(pool, shared, SharedBlocks::Owner::denials)
+        : shared_(&shared), table_(pool, shared)
     {
     }
 

@@ -47,7 +47,7 @@ public:
     };
 
     LastAnswers(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : shared_(&shared), table_(pool, shared, SharedBlocks::Owner::last_answers)
+        : shared_(&shared), table_(pool, shared)
     {
     }
 

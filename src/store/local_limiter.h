@@ -56,7 +56,7 @@ public:
     static std::size_t largest_key(const Policy& policy) noexcept;
 
     LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : table_(pool, shared, SharedBlocks::Owner::local_limiter), clock_(&shared.clock)
+        : table_(pool, shared), clock_(&shared.clock)
     {
     }
 

@@ -65,8 +65,7 @@ public:
         void init(std::span<KeyedTree::Root> roots) noexcept;
     };
 
-    LogRuns(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : shared_(&shared), table_(pool, shared, SharedBlocks::Owner::log_runs)
+    LogRuns(ngx_slab_pool_t* pool, Shared& shared) noexcept : shared_(&shared), table_(pool, shared)
     {
     }
 

@@ -66,8 +66,8 @@ public:
         }
     };
 
-    LruTable(ngx_slab_pool_t* pool, Shared& shared, SharedBlocks::Owner owner) noexcept
-        : shared_(&shared), blocks_(pool, owner, shared.blocks)
+    LruTable(ngx_slab_pool_t* pool, Shared& shared) noexcept
+        : shared_(&shared), blocks_(pool, shared.blocks)
     {
     }
 

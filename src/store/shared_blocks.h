@@ -4,7 +4,6 @@
 #include "store/zone_lock.h"
 
 #include <cstddef>
-#include <cstdint>
 
 namespace ratelimit {
 
@@ -14,20 +13,15 @@ class SharedBlocks {
 public:
     static constexpr std::size_t size = 128;  // bytes; one of the slab allocator's sizes
 
-    enum class Owner : std::uint8_t { log_runs, denials, leases, local_limiter, last_answers };
-
     /// The start of a zone's shared memory.
     struct Head : ZoneLock::Head {
-        /// Evicts an entry of any owner, because `needs_it` needs a block. False: there is no entry
-        /// that may be evicted.
-        bool (*make_room)(ngx_slab_pool_t* pool, Owner needs_it) noexcept;
+        /// Evicts an entry of any owner, because the one whose blocks are counted in `needs_it`
+        /// needs a block. False: there is no entry that may be evicted.
+        bool (*make_room)(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept;
     };
 
     /// `used`: counts the owner's blocks; in shared memory.
-    SharedBlocks(ngx_slab_pool_t* pool, Owner owner, ngx_uint_t& used) noexcept
-        : pool_(pool), owner_(owner), used_(&used)
-    {
-    }
+    SharedBlocks(ngx_slab_pool_t* pool, ngx_uint_t& used) noexcept : pool_(pool), used_(&used) {}
 
     ngx_slab_pool_t* pool() const noexcept { return pool_; }
 
@@ -37,7 +31,6 @@ public:
 
 private:
     ngx_slab_pool_t* pool_;
-    Owner owner_;
     ngx_uint_t* used_;
 };
 

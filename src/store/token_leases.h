@@ -38,10 +38,7 @@ public:
         TokenSource source;              // of the tokens that were spent
     };
 
-    TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : table_(pool, shared, SharedBlocks::Owner::leases)
-    {
-    }
+    TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept : table_(pool, shared) {}
 
     /// Spends the tokens that the request costs, if that many are leased. If not, `worth_leasing`
     /// is the number of other requests of this key in about the last second, at most `most`; 0

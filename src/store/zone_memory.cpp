@@ -12,6 +12,12 @@ namespace {
 constexpr std::size_t tables = 5;                                         // with a KeyedTree
 static_assert(TopRefused::counter_size % alignof(KeyedTree::Root) == 0);  // the roots follow
 
+template <auto structure>
+bool forget_oldest(const ZoneMemory& memory) noexcept
+{
+    return (memory.*structure)().forget_oldest();
+}
+
 }  // namespace
 
 void ZoneMemory::prepare(ngx_shm_zone_t& zone) noexcept
@@ -88,62 +94,41 @@ void ZoneMemory::reset(ngx_slab_pool_t* pool) noexcept
     begin(pool);
 }
 
-bool ZoneMemory::forget_oldest(SharedBlocks::Owner owner) const noexcept
+/// Evicts an entry of the table with the largest share.
+bool ZoneMemory::make_room(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept
 {
-    switch (owner) {
-    case SharedBlocks::Owner::log_runs:
-        return log_runs().forget_oldest();
-    case SharedBlocks::Owner::denials:
-        return denials().forget_oldest();
-    case SharedBlocks::Owner::leases:
-        return leases().forget_oldest();
-    case SharedBlocks::Owner::last_answers:
-        return last_answers().forget_oldest();
-    default:
-        return local_limiter().forget_oldest();
-    }
-}
-
-bool ZoneMemory::make_room(ngx_slab_pool_t* pool, SharedBlocks::Owner needs_it) noexcept
-{
-    return ZoneMemory(pool).evict(needs_it);
-}
-
-/// Evicts an entry of the owner with the largest share.
-bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
-{
-    using Owner = SharedBlocks::Owner;
     struct Share {
-        Owner owner;
+        bool (*forget_oldest)(const ZoneMemory& memory) noexcept;
         ngx_uint_t weighted;  // blocks, times 3 if Redis has the counts or if they are for the log
+        bool counts = true;   // as an eviction: log runs are no reason for a larger zone
     };
-    std::array<Share, 5> shares = {
-        Share{ Owner::log_runs, 3 * shared_->log_runs.blocks },
-        Share{ Owner::denials, 3 * shared_->denials.blocks },
-        Share{ Owner::leases, 3 * shared_->leases.blocks },
-        Share{ Owner::last_answers, 3 * shared_->last_answers.blocks },
-        Share{ Owner::local_limiter, shared_->local_limiter.blocks },
+    const ZoneMemory memory(pool);
+    Shared& all = *memory.shared_;
+    std::array<Share, tables> shares = {
+        Share{ forget_oldest<&ZoneMemory::log_runs>, 3 * all.log_runs.blocks, false },
+        Share{ forget_oldest<&ZoneMemory::denials>, 3 * all.denials.blocks },
+        Share{ forget_oldest<&ZoneMemory::leases>, 3 * all.leases.blocks },
+        Share{ forget_oldest<&ZoneMemory::last_answers>, 3 * all.last_answers.blocks },
+        Share{ forget_oldest<&ZoneMemory::local_limiter>, all.local_limiter.blocks },
     };
     // If the counts of one key fill the memory, its own refusal must not evict them.
-    if (needs_it != Owner::local_limiter && !local_limiter().has_older()) {
+    if (&needs_it != &all.local_limiter.blocks && !memory.local_limiter().has_older()) {
         shares.back().weighted = 0;
     }
     std::sort(shares.begin(), shares.end(), [](const Share& left, const Share& right) {
         return left.weighted > right.weighted;
     });
     for (const Share& share : shares) {
-        if (share.weighted > 0 && forget_oldest(share.owner)) {
-            // Evicted log runs do not count: they are no reason to give the zone more memory.
-            set_relaxed(
-                shared_->evictions, shared_->evictions + (share.owner == Owner::log_runs ? 0 : 1));
+        if (share.weighted > 0 && share.forget_oldest(memory)) {
+            set_relaxed(all.evictions, all.evictions + (share.counts ? 1 : 0));
             return true;
         }
     }
     // A new key waits for Redis rather than take the place of one with little left.
-    if (needs_it == Owner::last_answers || !last_answers().forget_oldest_scarce()) {
+    if (&needs_it == &all.last_answers.blocks || !memory.last_answers().forget_oldest_scarce()) {
         return false;
     }
-    set_relaxed(shared_->evictions, shared_->evictions + 1);
+    set_relaxed(all.evictions, all.evictions + 1);
     return true;
 }
 

@@ -71,9 +71,7 @@ private:
     static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
     static Shared* begin(ngx_slab_pool_t* pool) noexcept;
     static void reset(ngx_slab_pool_t* pool) noexcept;
-    static bool make_room(ngx_slab_pool_t* pool, SharedBlocks::Owner needs_it) noexcept;
-    bool evict(SharedBlocks::Owner needs_it) const noexcept;
-    bool forget_oldest(SharedBlocks::Owner owner) const noexcept;
+    static bool make_room(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

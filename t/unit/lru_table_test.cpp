@@ -55,17 +55,14 @@ protected:
         shared_ = shared;
     }
 
-    Table table(std::size_t index = 0)
-    {
-        return { zone_.pool(), shared_->tables[index], static_cast<SharedBlocks::Owner>(index) };
-    }
+    Table table(std::size_t index = 0) { return { zone_.pool(), shared_->tables[index] }; }
     ngx_uint_t blocks(std::size_t index = 0) const { return shared_->tables[index].blocks; }
 
-    static bool make_room(ngx_slab_pool_t* pool, SharedBlocks::Owner owner) noexcept
+    static bool make_room(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept
     {
         auto* shared = static_cast<Shared*>(static_cast<ZoneLock::Head*>(pool->data));
-        auto& queue = shared->tables[static_cast<std::size_t>(owner)];
-        Table table(pool, queue, owner);
+        auto& queue = shared->tables[&needs_it == &shared->tables[0].blocks ? 0 : 1];
+        Table table(pool, queue);
         if (const auto* oldest = static_cast<TestEntry*>(queue.used.oldest())) {
             evicted.push_back(oldest->name());
         }
