@@ -13,8 +13,6 @@ HeldRequests::HeldRequests(const Zone& zone, const NodeClock& clock, const MakeT
     timer_->cancelable(true);  // a request that holds something keeps the process
 }
 
-HeldRequests::~HeldRequests() = default;
-
 Holdings& HeldRequests::in_redis(redis::Client& client)
 {
     if (in_redis_ == nullptr) {
@@ -42,7 +40,6 @@ HeldUnits* HeldRequests::hold(const AppliedLimit& limit) noexcept
         return nullptr;
     }
     units->policy = limit.policy;
-    units->record = zone_.record_of(limit.policy);
     units->counted = { limit.cost, limit.taken_at, limit.state.reset };
     queue(*units);
     count(limit.cost);
@@ -52,7 +49,10 @@ HeldUnits* HeldRequests::hold(const AppliedLimit& limit) noexcept
 void HeldRequests::release(HeldUnits& units) noexcept
 {
     count(-units.counted.cost);
-    subtract(units);
+    units.unlink();
+    zone_.memory().local_limiter().refund(
+        local_request(units), clock_.in_memory(units.policy), units.counted);
+    units_of_requests_.give_back(units);
 }
 
 void HeldRequests::release_all() noexcept
@@ -75,15 +75,7 @@ void HeldRequests::count(std::int64_t units) noexcept
 
 LocalRequest HeldRequests::local_request(const HeldUnits& units) const noexcept
 {
-    return { units.key, units.policy, units.counted.cost, units.record };
-}
-
-void HeldRequests::subtract(HeldUnits& units) noexcept
-{
-    units.unlink();
-    zone_.memory().local_limiter().refund(
-        local_request(units), clock_.in_memory(units.policy), units.counted);
-    units_of_requests_.give_back(units);
+    return { units.key, units.policy, units.counted.cost, zone_.record_of(units.policy) };
 }
 
 /// The timer fires more often than units are due: after a stop of this process it is extended by up

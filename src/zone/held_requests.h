@@ -16,7 +16,6 @@ namespace ratelimit {
 struct HeldUnits : Link<HeldUnits> {
     std::string key;
     Policy policy;
-    std::uint32_t record = 0;
     Refund counted;         // where the units are counted
     milliseconds due{ 0 };  // when they are to be renewed
     HeldUnits* next = nullptr;
@@ -30,7 +29,6 @@ public:
     using MakeTimer = std::function<std::unique_ptr<Timer>(std::function<void()> fired)>;
 
     HeldRequests(const Zone& zone, const NodeClock& clock, const MakeTimer& make_timer);
-    ~HeldRequests();
     HeldRequests(const HeldRequests&) = delete;
     HeldRequests& operator=(const HeldRequests&) = delete;
 
@@ -54,7 +52,6 @@ private:
     milliseconds now() const noexcept;
     void count(std::int64_t units) noexcept;
     void queue(HeldUnits& units) noexcept;
-    void subtract(HeldUnits& units) noexcept;
     void fire() noexcept;
 
     const Zone& zone_;
