@@ -244,7 +244,6 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     limit.policy = conf.policy;
     limit.policy_hash = conf.policy_hash;
     limit.shadow = conf.shadow;
-    limit.unit = conf.unit;
     limit.settled_later = conf.charges();
 
     Read read = read_key(r, zone, limit.key);

@@ -178,10 +178,11 @@ bool set_draft(Headers& headers, const RequestState& state) noexcept
     std::size_t count = 0;
     bool configured = limits.size() == set.limits.size() && !set.policy_header.empty();
     for (const AppliedLimit& limit : limits) {
-        configured = configured && limit.policy == set.limits[limit.configured].policy;
+        const LimitConf& conf = set.limits[limit.configured];
+        configured = configured && limit.policy == conf.policy;
         if (!limit.malformed && !limit.shadow) {
             HeaderMember& member = members[count++];
-            member = { limit.zone->name, limit.policy, limit.unit, std::nullopt };
+            member = { limit.zone->name, limit.policy, conf.unit, std::nullopt };
             if (limit.decided) {
                 member.state = limit.state;
             }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "check/remote_limit.h"
-#include "limit/rate_headers.h"
 #include "store/keyed_request.h"
 #include "store/token_leases.h"
 #include "zone/zone.h"
@@ -52,7 +51,6 @@ constexpr std::string_view name_of(Source source) noexcept
 /// request lives.
 struct AppliedLimit : RemoteLimit {
     const Zone* zone = nullptr;
-    QuotaUnit unit = QuotaUnit::requests;
     std::size_t configured = 0;  // index in the configuration of its location
     bool malformed = false;      // the rate is malformed: the fail mode decides
     /// An override blocks the key for this time.

@@ -1,5 +1,7 @@
 #include "zone/outcome.h"
 
+#include "limit/rate_headers.h"
+
 #include <algorithm>
 
 namespace ratelimit {

@@ -4,6 +4,7 @@
 #include "decision_fixture.h"
 #include "limit/fail_mode.h"
 #include "limit/override.h"
+#include "limit/rate_headers.h"
 
 #include <set>
 #include <vector>
