@@ -117,7 +117,7 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
         }
         return enforced ? CountedAs::rejected : CountedAs::rejected_dry_run;
     }
-    if (decision.outcome().refused || decision.result() == Result::failed_closed) {
+    if (!decision.passed()) {
         return std::nullopt;
     }
     const bool delayed = delay_of(limit).count() > 0;

@@ -225,8 +225,8 @@ void Decision::resolve() noexcept
 {
     Decided decided = Decided::none;
     Outcome outcome;
-    any_decided_ = std::ranges::any_of(limits_, &AppliedLimit::decided);
-    if (any_decided_) {
+    const bool any_decided = std::ranges::any_of(limits_, &AppliedLimit::decided);
+    if (any_decided) {
         outcome = combine(limits_);
         decided = outcome.wait.count() > 0 ? Decided::delay : Decided::admit;
         decided = outcome.refused ? Decided::refuse : decided;
@@ -234,6 +234,7 @@ void Decision::resolve() noexcept
     result_ = result_of(decided, any_undecided(), rules_.fail_mode, rules_.dry_run);
     if (result_ != Result::failed_closed) {
         outcome_ = outcome;
+        has_outcome_ = any_decided;
     }
 }
 

@@ -53,10 +53,7 @@ public:
 
     Result result() const noexcept { return result_; }
     /// Whether limits decided. If not, outcome, shown and decided_by must not be called.
-    bool has_outcome() const noexcept
-    {
-        return result_ != Result::none && result_ != Result::failed_closed && any_decided_;
-    }
+    bool has_outcome() const noexcept { return has_outcome_; }
     const Outcome& outcome() const noexcept { return outcome_; }
     /// The limit that the headers and variables with a single value show.
     const AppliedLimit& shown() const noexcept { return limits_[outcome_.least_left]; }
@@ -107,7 +104,7 @@ private:
     std::optional<Check> check_;
     Result result_ = Result::none;
     Outcome outcome_;
-    bool any_decided_ = false;
+    bool has_outcome_ = false;
     bool refused_by_node_ =
         false;  // a remembered refusal or an override of an enforced limit decides
 };
