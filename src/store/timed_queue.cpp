@@ -29,25 +29,25 @@ std::size_t TimedQueue::bytes_of(std::size_t counts) noexcept
 
 TimedQueue::Iterator TimedQueue::next() const noexcept
 {
-    return head_.marked.chunk == nullptr ? begin() : ++Iterator(head_.marked);
+    Iterator after = head_.marked;
+    return after.chunk == nullptr ? begin() : ++after;
 }
 
 void TimedQueue::advance() noexcept
 {
-    const Iterator position = next();
-    head_.marked_total += (*position).count;
-    head_.marked = position.position_;
+    head_.marked = next();
+    head_.marked_total += (*head_.marked).count;
 }
 
 const TimedCount* TimedQueue::last_marked() const noexcept
 {
-    return head_.marked.chunk == nullptr ? nullptr : &*Iterator(head_.marked);
+    return head_.marked.chunk == nullptr ? nullptr : &*head_.marked;
 }
 
 void TimedQueue::reduce(const Iterator& place, std::int64_t count) noexcept
 {
-    // The chunk is this queue's own. Only iterators do not write to it.
-    const_cast<Chunk*>(place.position_.chunk)->items[place.position_.index].count -= count;
+    // The entry is this queue's own. Only iterators do not write to it.
+    const_cast<TimedCount&>(*place).count -= count;
 }
 
 void TimedQueue::pop_front() noexcept
@@ -55,7 +55,7 @@ void TimedQueue::pop_front() noexcept
     if (head_.marked.chunk != nullptr) {
         head_.marked_total -= front().count;
         if (last_marked() == &front()) {
-            head_.marked = { nullptr, 0 };
+            head_.marked = end();
         }
     }
     Chunk* chunk = head_.first;

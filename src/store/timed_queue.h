@@ -15,19 +15,30 @@ class TimedQueue {
         uint32_t used;
         TimedCount items[1];  // capacity of them
     };
-    struct Position {
-        const Chunk* chunk;  // null: none
-        uint32_t index;
-    };
 
 public:
+    struct Iterator {
+        const Chunk* chunk = nullptr;  // null: none, or the end
+        uint32_t index = 0;
+
+        const TimedCount& operator*() const noexcept { return chunk->items[index]; }
+        Iterator& operator++() noexcept
+        {
+            if (++index == chunk->used) {
+                *this = { chunk->next, 0 };
+            }
+            return *this;
+        }
+        bool operator==(const Iterator& other) const noexcept = default;
+    };
+
     /// The state of a queue: one block. A head outside shared memory may be copied to a block while
     /// it has at most one entry.
     struct Head {
         std::int64_t total = 0;  // the sum of all counts; set by the owner of the queue
         Chunk* first = nullptr;
         Chunk* last = nullptr;
-        Position marked{ nullptr, 0 };  // the newest entry that has been marked
+        Iterator marked;                // the newest entry that has been marked
         std::int64_t marked_total = 0;  // the sum of the counts up to `marked`
         uint32_t front = 0;             // index of the oldest entry in the first chunk
         // Requests at one time: the longest `hold` of a configuration that counted within it, in
@@ -42,31 +53,6 @@ public:
         Head& operator=(const Head&) = delete;
     };
 
-    class Iterator {
-    public:
-        explicit Iterator(Position position) noexcept : position_(position) {}
-        const TimedCount& operator*() const noexcept
-        {
-            return position_.chunk->items[position_.index];
-        }
-        Iterator& operator++() noexcept
-        {
-            if (++position_.index == position_.chunk->used) {
-                position_ = { position_.chunk->next, 0 };
-            }
-            return *this;
-        }
-        bool operator==(const Iterator& other) const noexcept
-        {
-            return position_.chunk == other.position_.chunk
-                && position_.index == other.position_.index;
-        }
-
-    private:
-        friend class TimedQueue;
-        Position position_;
-    };
-
     /// The memory, in bytes, of a queue with this number of entries.
     static std::size_t bytes_of(std::size_t counts) noexcept;
 
@@ -75,8 +61,8 @@ public:
     bool empty() const noexcept { return head_.first == nullptr; }
     const TimedCount& front() const noexcept { return head_.first->items[head_.front]; }
     TimedCount& back() const noexcept { return head_.last->items[head_.last->used - 1]; }
-    Iterator begin() const noexcept { return Iterator({ head_.first, empty() ? 0 : head_.front }); }
-    Iterator end() const noexcept { return Iterator({ nullptr, 0 }); }
+    Iterator begin() const noexcept { return { head_.first, empty() ? 0 : head_.front }; }
+    Iterator end() const noexcept { return {}; }
 
     Iterator next() const noexcept;
     void advance() noexcept;
