@@ -27,8 +27,7 @@ public:
 
     /// A run that has ended and whose beginning was logged.
     struct Ended {
-        static constexpr std::size_t key_limit = KeyedNode::key_limit;
-        std::array<char, key_limit> key_bytes;
+        std::array<char, KeyedNode::key_limit> key_bytes;
         std::size_t key_length;
         Kind kind;
         u_char level;      // of the log, as given to `begin`

@@ -56,18 +56,15 @@ std::size_t TopRefused::capacity_for(std::size_t zone, std::size_t spare) noexce
     return std::min(std::max(spare, zone / share) / counter_size, most);
 }
 
-bool TopRefused::is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept
-{
-    const Rank& rank = ranks()[index];
-    return rank.hash == hash && rank.refused != 0 && keys()[index].view() == key;
-}
-
 /// The index of the key's counter; `used` if it has none.
 std::uint32_t TopRefused::find(std::string_view key, std::uint32_t hash) const noexcept
 {
     std::uint32_t index = 0;
-    while (index < shared_->used && !is(index, key, hash)) {
-        ++index;
+    for (; index < shared_->used; ++index) {
+        const Rank& rank = ranks()[index];
+        if (rank.hash == hash && rank.refused != 0 && keys()[index].view() == key) {
+            break;
+        }
     }
     return index;
 }

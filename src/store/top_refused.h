@@ -90,7 +90,6 @@ public:
 private:
     Rank* ranks() const noexcept { return std::launder(reinterpret_cast<Rank*>(shared_ + 1)); }
     Key* keys() const noexcept { return reinterpret_cast<Key*>(ranks() + shared_->capacity); }
-    bool is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept;
     std::uint32_t find(std::string_view key, std::uint32_t hash) const noexcept;
     std::uint32_t take_over(std::uint32_t now_s) noexcept;
     void count(std::uint32_t index, std::uint32_t now_s, const Refusal& refusal) noexcept;
