@@ -214,7 +214,7 @@ Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& l
 Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
     const Zone& zone = conf.zone->zone;
-    const auto override = zone.override_of(limit.key, node_clock.monotonic);
+    const auto override = zone.override_of(limit.key);
     if (!override) {
         return read_rate(r, *conf.zone, limit.policy.rate);
     }
@@ -223,7 +223,7 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
     }
     limit.policy_hash = 0;
     if (override->kind == Override::Kind::block) {
-        const auto rest = zone.rest_of(*override, node_clock.monotonic);
+        const auto rest = zone.rest_of(*override);
         limit.blocked_for = rest.value_or(endless_block);
         // The verdict is the same for every rate, so a malformed one does no harm.
         const Read read = read_rate(r, *conf.zone, limit.policy.rate);
@@ -233,7 +233,7 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
         return read == Read::failed ? read : Read::ok;
     }
     apply(*override, limit.policy);
-    limit.override_ends = zone.rest_of(*override, node_clock.monotonic);
+    limit.override_ends = zone.rest_of(*override);
     return Read::ok;
 }
 

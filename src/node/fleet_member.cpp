@@ -176,7 +176,7 @@ void FleetMember::add_past(fleet::NodeReport& report) const
     }
     // Without an answer yet, Redis's clock is not known.
     const std::int64_t now_ms = shared.offset_us.load() != 0
-        ? fleet.redis_time(microseconds{ now }).count()
+        ? fleet.redis_now().count()
         : static_cast<std::int64_t>(ngx_time()) * 1000;
     const auto time = [&](std::int64_t at_us) {
         return static_cast<std::uint64_t>(std::max<std::int64_t>(now_ms - (now - at_us) / 1000, 1));

@@ -140,9 +140,7 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     if (!make_random(shared->id, secret)) {
         return NGX_ERROR;
     }
-    shared->started_us = std::chrono::duration_cast<microseconds>(
-                             std::chrono::steady_clock::now().time_since_epoch())
-                             .count();
+    shared->started_us = nginx::monotonic_time().count();
     zone->data = shared;
     OverrideTable::init(static_cast<char*>(memory) + head, FleetMemory(*zone).table_size(), secret);
     if (ngx_shm_zone_t* before = zone_before(*zone)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nginx/clock.h"
 #include "nginx/ngx.h"
 #include "store/node_past.h"
 #include "store/override_table.h"
@@ -106,11 +107,11 @@ public:
         return follows(shared().storage.load()) && shared().loaded.load();
     }
 
-    /// The time by Redis's clock, for a monotonic time of this node.
-    milliseconds redis_time(microseconds monotonic) const noexcept
+    /// The time by Redis's clock.
+    milliseconds redis_now() const noexcept
     {
-        const auto offset = shared().offset_us.load(std::memory_order_relaxed);
-        return std::chrono::duration_cast<milliseconds>(monotonic + microseconds{ offset });
+        const microseconds offset{ shared().offset_us.load(std::memory_order_relaxed) };
+        return std::chrono::duration_cast<milliseconds>(nginx::monotonic_time() + offset);
     }
 
     /// The number of live nodes last known, at least 1.

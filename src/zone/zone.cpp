@@ -43,17 +43,15 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     return hash;
 }
 
-std::optional<microseconds> Zone::rest_of(
-    const Override& override, microseconds (*now)() noexcept) const noexcept
+std::optional<microseconds> Zone::rest_of(const Override& override) const noexcept
 {
     if (override.end.count() == 0) {
         return std::nullopt;
     }
-    return std::max(override.rest(FleetMemory(*fleet).redis_time(now())), milliseconds{ 1 });
+    return std::max(override.rest(FleetMemory(*fleet).redis_now()), milliseconds{ 1 });
 }
 
-std::optional<Override> Zone::own_override(
-    std::string_view key, microseconds (*now)() noexcept) const noexcept
+std::optional<Override> Zone::own_override(std::string_view key) const noexcept
 {
     const auto& any = key.empty() ? override_slot->whole : override_slot->keys;
     if (any.load(std::memory_order_relaxed) == 0) {
@@ -64,17 +62,16 @@ std::optional<Override> Zone::own_override(
         memory.table().find(override_slot->zone.load(std::memory_order_relaxed), key);
     if (!found || found->value.kind == Override::Kind::unknown
         || !misfit(found->value, policy).empty()
-        || (found->value.end.count() != 0 && found->value.has_ended(memory.redis_time(now())))) {
+        || (found->value.end.count() != 0 && found->value.has_ended(memory.redis_now()))) {
         return std::nullopt;
     }
     return found->value;
 }
 
-std::optional<Override> Zone::find_override(
-    std::string_view key, microseconds (*now)() noexcept) const noexcept
+std::optional<Override> Zone::find_override(std::string_view key) const noexcept
 {
-    auto found = own_override(key, now);
-    return found ? found : own_override({}, now);
+    auto found = own_override(key);
+    return found ? found : own_override({});
 }
 
 /// Up to the closing brace. Returns the end. Braces with nothing between them do not choose the

@@ -45,22 +45,19 @@ struct Zone final : LimitOwner {
     ZoneMemory memory() const noexcept { return ZoneMemory(*shared); }
 
     /// The override in force for this key: its own or the whole zone's. An override that does not
-    /// fit the zone's algorithm is passed over. `now`: monotonic.
-    std::optional<Override> override_of(
-        std::string_view key, microseconds (*now)() noexcept) const noexcept
+    /// fit the zone's algorithm is passed over.
+    std::optional<Override> override_of(std::string_view key) const noexcept
     {
         // Without overrides this costs two reads.
         return override_slot == nullptr || !override_slot->any() ? std::nullopt
-                                                                 : find_override(key, now);
+                                                                 : find_override(key);
     }
 
     /// The same of this key alone, or with an empty key of the whole zone. With an `override_slot`.
-    std::optional<Override> own_override(
-        std::string_view key, microseconds (*now)() noexcept) const noexcept;
+    std::optional<Override> own_override(std::string_view key) const noexcept;
 
     /// How long an override lasts from now on; at least a millisecond. Empty: it has no end.
-    std::optional<microseconds> rest_of(
-        const Override& override, microseconds (*now)() noexcept) const noexcept;
+    std::optional<microseconds> rest_of(const Override& override) const noexcept;
 
     /// How many nodes share the zone.
     std::int64_t node_count() const noexcept
@@ -137,8 +134,7 @@ struct Zone final : LimitOwner {
 
 private:
     char* write_key(std::string_view key, char* out) const noexcept;
-    std::optional<Override> find_override(
-        std::string_view key, microseconds (*now)() noexcept) const noexcept;
+    std::optional<Override> find_override(std::string_view key) const noexcept;
 };
 
 }  // namespace ratelimit

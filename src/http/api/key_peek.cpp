@@ -35,7 +35,7 @@ std::optional<Policy> counting_policy(
     Policy policy = zone.zone.policy;
     const bool counts = own && (own->kind == Kind::rate || own->kind == Kind::concurrency)
         && misfit(*own, policy).empty();
-    if (const auto used = counts ? own : zone.zone.override_of({}, node_clock.monotonic)) {
+    if (const auto used = counts ? own : zone.zone.override_of({})) {
         apply(*used, policy);
     }
     use_last_rate(zone, key, policy);

@@ -10,7 +10,6 @@
 #include "limit/calendar.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
-#include "node/clocks.h"
 #include "redis/command.h"
 #include "redis/reply_text.h"
 
@@ -36,8 +35,8 @@ ngx_int_t send_state(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
     Verdict state, std::string_view source, std::optional<bool> counted)
 {
-    const auto override = zone.zone.override_of(key, node_clock.monotonic);
-    const auto ends = override ? zone.zone.rest_of(*override, node_clock.monotonic) : std::nullopt;
+    const auto override = zone.zone.override_of(key);
+    const auto ends = override ? zone.zone.rest_of(*override) : std::nullopt;
     if (ends && override->kind != Override::Kind::unlimited) {
         end_with_override(state, policy, *ends);
     }
@@ -156,7 +155,7 @@ private:
 /// The override of the key or zone that changes what is counted. Empty: there is none.
 std::optional<Override> changed_policy(const ZoneConf& zone, std::string_view key)
 {
-    const auto override = zone.zone.override_of(key, node_clock.monotonic);
+    const auto override = zone.zone.override_of(key);
     const bool changes = override
         && (override->kind == Override::Kind::rate
             || override->kind == Override::Kind::concurrency);
@@ -234,9 +233,9 @@ ngx_int_t show_key(
             "rate= must be the zone's rate: this node's memory counts by this algorithm");
     }
     std::optional<Verdict> block;
-    if (const auto override = zone.zone.override_of(key, node_clock.monotonic);
+    if (const auto override = zone.zone.override_of(key);
         override && override->kind == Override::Kind::block) {
-        const auto rest = zone.zone.rest_of(*override, node_clock.monotonic);
+        const auto rest = zone.zone.rest_of(*override);
         block = blocked(1, rest.value_or(endless_block));
     }
     if (zone.redis != nullptr) {

@@ -3,7 +3,6 @@
 #include "http/shown_key.h"
 #include "limit/percent_text.h"
 #include "limit/rate_text.h"
-#include "node/clocks.h"
 
 #include <algorithm>
 
@@ -67,16 +66,13 @@ std::uint64_t override_count(const Zone& zone) noexcept
 
 void write_own_override(JsonText& json, const Zone& zone, std::string_view key)
 {
-    const auto override =
-        zone.override_slot == nullptr ? std::nullopt : zone.own_override(key, node_clock.monotonic);
+    const auto override = zone.override_slot == nullptr ? std::nullopt : zone.own_override(key);
     if (!override) {
         json.null("override");
         return;
     }
     json.begin_object("override");
-    write_value(
-        json, *override, rate_text(override->rate),
-        FleetMemory(*zone.fleet).redis_time(node_clock.monotonic()));
+    write_value(json, *override, rate_text(override->rate), FleetMemory(*zone.fleet).redis_now());
     json.end_object();
 }
 

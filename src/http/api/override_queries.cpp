@@ -6,7 +6,6 @@
 #include "http/api/json_text.h"
 #include "http/api/key_peek.h"
 #include "http/api/override_json.h"
-#include "node/clocks.h"
 
 #include <optional>
 #include <utility>
@@ -132,7 +131,7 @@ private:
         const auto stored = fleet::parse_stored(stored_);
         log_change(r_, "override set", zone_, key_, &stored);
         // The node's memory does not have the change yet: requests still count as before it.
-        const auto before = zone_.zone.override_of(key_, node_clock.monotonic);
+        const auto before = zone_.zone.override_of(key_);
         return send_override(
             r_, zone_, key_, stored_, stored.at, counting_policy(zone_, key_, before));
     }
@@ -237,7 +236,7 @@ public:
 private:
     ngx_int_t show() override
     {
-        const milliseconds now = main_conf(r_).fleet->shared().redis_time(node_clock.monotonic());
+        const milliseconds now = main_conf(r_).fleet->shared().redis_now();
         const auto stored = fleet::parse_stored(stored_);
         if (stored.value.has_ended(now)) {
             stored_.clear();

@@ -8,7 +8,6 @@
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
-#include "node/clocks.h"
 
 #include <new>
 #include <string>
@@ -26,7 +25,7 @@ std::string_view wrong_end(const FleetMemory& fleet, const fleet::OverrideTime& 
     if (time.until.count() == 0 || fleet.shared().heard_us.load() == 0) {
         return {};  // Redis was never heard, and the change will not be made
     }
-    const milliseconds rest = time.until - fleet.redis_time(node_clock.monotonic());
+    const milliseconds rest = time.until - fleet.redis_now();
     return rest.count() > 0 && rest <= max_window
         ? std::string_view{}
         : "invalid \"until\", expected a time that is to come, in at most 366 days";
