@@ -13,12 +13,6 @@ namespace ratelimit {
 
 namespace {
 
-std::size_t aligned(std::size_t size) noexcept
-{
-    constexpr std::size_t line = 64;
-    return (size + line - 1) / line * line;
-}
-
 /// False: the system has no random numbers.
 bool make_random(std::array<char, FleetMemory::id_length>& id, HashSecret& secret) noexcept
 try {
@@ -131,8 +125,7 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
     const std::size_t size = pool->pfree * ngx_pagesize;  // all that is left, in one piece
     void* memory = ngx_slab_alloc_locked(pool, size);
-    const std::size_t head = aligned(sizeof(Shared));
-    if (memory == nullptr || size < head + OverrideTable::smallest_size) {
+    if (memory == nullptr || size < sizeof(Shared) + OverrideTable::smallest_size) {
         return NGX_ERROR;
     }
     auto* shared = new (memory) Shared{};
@@ -142,7 +135,7 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     }
     shared->started_us = nginx::monotonic_time().count();
     zone->data = shared;
-    OverrideTable::init(static_cast<char*>(memory) + head, FleetMemory(*zone).table_size(), secret);
+    OverrideTable::init(shared + 1, FleetMemory(*zone).table_size(), secret);
     if (ngx_shm_zone_t* before = zone_before(*zone)) {
         FleetMemory(*zone).keep(FleetMemory(*before));
     }
@@ -180,7 +173,7 @@ void FleetMemory::keep(const FleetMemory& before) const noexcept
 
 OverrideTable FleetMemory::table() const noexcept
 {
-    return { static_cast<char*>(zone_->data) + aligned(sizeof(Shared)), table_size() };
+    return { &shared() + 1, table_size() };
 }
 
 /// To the end of the memory.
@@ -188,7 +181,7 @@ std::size_t FleetMemory::table_size() const noexcept
 {
     const auto begin =
         static_cast<std::size_t>(static_cast<u_char*>(zone_->data) - zone_->shm.addr);
-    return zone_->shm.size - begin - aligned(sizeof(Shared));
+    return zone_->shm.size - begin - sizeof(Shared);
 }
 
 bool FleetMemory::lead(milliseconds now, milliseconds lease) const noexcept

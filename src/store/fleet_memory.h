@@ -36,7 +36,7 @@ public:
         std::uint32_t most = 0;     // nodes in one of them
     };
 
-    struct Shared {
+    struct alignas(64) Shared {          // as the table behind it
         std::atomic<bool> writing;       // a process writes the table, or died writing it
         std::array<char, id_length> id;  // of this node: random hexadecimal digits
         std::uint64_t cursor;            // all changes up to this version are known
