@@ -50,6 +50,19 @@ const char* advice(std::string_view error) noexcept
                                      : "";
 }
 
+static_assert(RedisCounters::latency_buckets == redis::ServerStats::bounds.size() + 1);
+
+RedisCounters::Counts counts_in(const redis::ServerStats& stats) noexcept
+{
+    RedisCounters::Counts counts;
+    counts.latencies = stats.latencies;
+    counts.total_us = static_cast<std::uint64_t>(stats.total.count());
+    counts.calls = stats.calls;
+    counts.errors = { stats.timeouts, stats.connection_errors, stats.error_replies };
+    counts.reconnects = stats.reconnects;
+    return counts;
+}
+
 nginx::NgxLoop& event_loop(const nginx::Resolvers& resolvers)
 {
     static nginx::NgxLoop loop;
@@ -117,9 +130,22 @@ void RedisBlock::rest() noexcept
 
 void RedisBlock::report() noexcept
 {
-    if (client_ != nullptr && counters != nullptr) {
-        report_client(name, *client_, coalescer_->take_waited(), *counters);
+    if (client_ == nullptr || counters == nullptr) {
+        return;
     }
+    nginx::guarded(ngx_cycle->log, [this] {
+        RedisCounters all(*counters);
+        client_->each_server([&](redis::Server& server) {
+            const RedisCounters::Sight sight{ server.up(), server.refuses() };
+            all.add(
+                name, server.endpoint().name, counts_in(server.take_stats()),
+                ngx_exiting ? nullptr : &sight, static_cast<unsigned>(ngx_worker), report_time());
+        });
+        const RedisCounters::BlockCounts counts{ coalescer_->take_waited(), client_->take_failed() };
+        if (counts.coalesced != 0 || counts.failed != 0) {
+            all.add(name, counts, report_time());
+        }
+    });
 }
 
 void RedisBlock::close() noexcept
