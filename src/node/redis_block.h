@@ -68,8 +68,6 @@ public:
     /// The leases that this worker renews. Call after client().
     LeaseRenewals& lease_renewals() noexcept { return *lease_renewals_; }
 
-    /// Null: there is no client yet.
-    redis::Client* started_client() noexcept { return client_.get(); }
     /// Adds this worker's figures of the servers since the last report to those of all workers.
     void report() noexcept;
 
