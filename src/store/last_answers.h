@@ -78,8 +78,6 @@ public:
     /// Evicts the scarce key that was used least recently.
     bool forget_oldest_scarce() noexcept;
 
-    std::size_t size() const noexcept { return table_.size(); }
-
 private:
     Entry* find(const KeyedRequest& request) const noexcept;
     Entry* find_or_add(
