@@ -6,8 +6,7 @@ void* SharedBlocks::allocate() noexcept
 {
     void* block = ngx_slab_alloc_locked(pool_, size);
     while (block == nullptr) {
-        const Head& head = static_cast<Head&>(*static_cast<ZoneLock::Head*>(pool_->data));
-        if (!head.make_room(pool_, *used_)) {
+        if (!static_cast<const ZoneLock::Head*>(pool_->data)->make_room(pool_, *used_)) {
             return nullptr;
         }
         block = ngx_slab_alloc_locked(pool_, size);

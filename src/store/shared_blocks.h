@@ -13,13 +13,6 @@ class SharedBlocks {
 public:
     static constexpr std::size_t size = 128;  // bytes; one of the slab allocator's sizes
 
-    /// The start of a zone's shared memory.
-    struct Head : ZoneLock::Head {
-        /// Evicts an entry of any owner, because the one whose blocks are counted in `needs_it`
-        /// needs a block. False: there is no entry that may be evicted.
-        bool (*make_room)(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept;
-    };
-
     /// `used`: counts the owner's blocks; in shared memory.
     SharedBlocks(ngx_slab_pool_t* pool, ngx_uint_t& used) noexcept : pool_(pool), used_(&used) {}
 

@@ -16,6 +16,9 @@ public:
         /// held. A function has the same address in all processes that share the memory, because
         /// they are forks of one master.
         void (*reset)(ngx_slab_pool_t* pool) noexcept;
+        /// Evicts an entry of any owner, because the one whose blocks are counted in `needs_it`
+        /// needs a block. False: there is no entry that may be evicted.
+        bool (*make_room)(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept;
         bool held;  // a process holds the lock, or died holding it
     };
 

@@ -53,7 +53,7 @@ public:
     bool forget_key(std::string_view key) const noexcept;
 
 private:
-    struct Shared : SharedBlocks::Head {
+    struct Shared : ZoneLock::Head {
         LogRuns::Shared log_runs;
         DenialCache::Shared denials;
         TokenLeases::Shared leases;

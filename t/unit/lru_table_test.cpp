@@ -38,7 +38,7 @@ using Table = LruTable<TestEntry>;
 /// A zone with two tables, each of which evicts its own entries only.
 class Tables : public testing::Test {
 protected:
-    struct Shared : SharedBlocks::Head {
+    struct Shared : ZoneLock::Head {
         std::array<Table::Shared, 2> tables;
         std::array<std::array<KeyedTree::Root, 64>, 2> roots;
     };
