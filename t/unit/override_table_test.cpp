@@ -1,9 +1,7 @@
 // The overrides in shared memory: finding, replacing, full memory, passes, killed writers, and
 // readers beside a writer.
 
-#include "slab_zone.h"
-
-#include "store/fleet_memory.h"
+#include "override_fixture.h"
 
 #include <atomic>
 #include <chrono>
@@ -18,39 +16,12 @@
 namespace ratelimit {
 namespace {
 
-using Entry = OverrideTable::Entry;
-
 constexpr std::size_t mega = std::size_t{ 1024 } * 1024;
 
-Entry entry(std::int64_t quota, std::uint64_t version)
-{
-    Override value;
-    value.kind = Override::Kind::rate;
-    value.rate = { quota, std::chrono::seconds{ 60 } };
-    return { value, version };
-}
-
-class OverrideTableTest : public testing::Test {
+class OverrideTableTest : public OverrideTest {
 protected:
-    explicit OverrideTableTest(std::size_t size = mega) : zone_(size)
-    {
-        FleetMemory::prepare(zone_.zone());
-        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
-    }
+    explicit OverrideTableTest(std::size_t size = mega) : OverrideTest(size) {}
 
-    FleetMemory memory() { return FleetMemory(zone_.zone()); }
-    OverrideTable table() { return memory().table(); }
-
-    bool put(std::string_view key, std::int64_t quota, std::uint64_t version)
-    {
-        const FleetMemory::Lock lock(memory());
-        return table().put(zone, key, entry(quota, version));
-    }
-    void remove(std::string_view key)
-    {
-        const FleetMemory::Lock lock(memory());
-        table().remove(zone, key);
-    }
     /// The quota of a key's override; 0: there is none.
     std::int64_t quota(std::string_view key, std::uint64_t of = zone)
     {
@@ -58,9 +29,6 @@ protected:
         return found ? found->value.rate.quota : 0;
     }
     static std::string key(int i) { return "key " + std::to_string(i); }
-
-    static inline const std::uint64_t zone = OverrideTable::zone_hash("zone");
-    SlabZone zone_;
 };
 
 class LargeOverrideTableTest : public OverrideTableTest {

@@ -1,8 +1,6 @@
 // How many overrides each zone has: zones that are configured or not, later, or too many.
 
-#include "slab_zone.h"
-
-#include "store/fleet_memory.h"
+#include "override_fixture.h"
 
 #include <atomic>
 #include <thread>
@@ -10,44 +8,15 @@
 namespace ratelimit {
 namespace {
 
-OverrideTable::Entry entry(std::int64_t quota, std::uint64_t version)
-{
-    Override value;
-    value.kind = Override::Kind::rate;
-    value.rate = { quota, std::chrono::seconds{ 60 } };
-    return { value, version };
-}
-
-class ZoneSlotsTest : public testing::Test {
+class ZoneSlotsTest : public OverrideTest {
 protected:
-    ZoneSlotsTest()
-    {
-        FleetMemory::prepare(zone_.zone());
-        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
-    }
+    ZoneSlotsTest() : OverrideTest(std::size_t{ 2 } * 1024 * 1024) {}
 
-    FleetMemory memory() { return FleetMemory(zone_.zone()); }
-    OverrideTable table() { return memory().table(); }
-
-    bool put(
-        std::string_view key, std::int64_t quota, std::uint64_t version, std::uint64_t of = zone)
-    {
-        const FleetMemory::Lock lock(memory());
-        return table().put(of, key, entry(quota, version));
-    }
-    void remove(std::string_view key)
-    {
-        const FleetMemory::Lock lock(memory());
-        table().remove(zone, key);
-    }
     void count_added() { const FleetMemory::Lock lock(memory()); }
     static std::uint64_t other(std::uint64_t number)
     {
         return OverrideTable::zone_hash("other " + std::to_string(number));
     }
-
-    static inline const std::uint64_t zone = OverrideTable::zone_hash("zone");
-    SlabZone zone_{ std::size_t{ 2 } * 1024 * 1024 };
 };
 
 TEST_F(ZoneSlotsTest, a_zones_slot_counts_its_overrides)
