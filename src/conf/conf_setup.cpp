@@ -172,7 +172,7 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
     if (main.redis_counters == nullptr || !make_resolvers(cf, main)) {
         return failed();
     }
-    RedisCounters::prepare(*main.redis_counters);
+    main.redis_counters->init = RedisCounters::init;
     for (RedisBlock& block : main.redis) {
         block.counters = main.redis_counters;
     }
@@ -189,7 +189,7 @@ char* add_requests(ngx_conf_t* cf, MainConf& main)
     if (main.requests == nullptr) {
         return failed();
     }
-    ZoneMemory::prepare(*main.requests);
+    main.requests->init = ZoneMemory::init;
     return NGX_CONF_OK;
 }
 

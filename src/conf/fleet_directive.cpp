@@ -60,7 +60,7 @@ char* add_memory(FleetReader& reader)
     if (reader.fleet.memory == nullptr) {
         return failed();
     }
-    FleetMemory::prepare(*reader.fleet.memory);
+    reader.fleet.memory->init = FleetMemory::init;
     return NGX_CONF_OK;
 }
 

@@ -79,7 +79,7 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
     if (conf.zone.shared == nullptr) {
         return failed();
     }
-    ZoneMemory::prepare(*conf.zone.shared);
+    conf.zone.shared->init = ZoneMemory::init;
     warn_of_changed_tag(cf, *conf.zone.shared);
     main.zones.push_back(std::move(conf));
     return NGX_CONF_OK;

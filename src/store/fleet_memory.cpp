@@ -109,13 +109,6 @@ FleetMemory::Lock::~Lock()
     ngx_shmtx_unlock(&mutex_);
 }
 
-void FleetMemory::prepare(ngx_shm_zone_t& zone) noexcept
-{
-    static char ours;
-    zone.init = &FleetMemory::init;
-    zone.data = &ours;  // until `init`, which gets it as old_data if a reload keeps the memory
-}
-
 ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
 {
     if (old_data != nullptr) {

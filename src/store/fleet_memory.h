@@ -86,9 +86,9 @@ public:
         Shared* shared_;
     };
 
-    /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback
-    /// uses.
-    static void prepare(ngx_shm_zone_t& zone) noexcept;
+    /// The callback by which nginx initialises the memory. `old_data`: null, or the data of the
+    /// zone whose memory a reload keeps.
+    static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
 
     /// Call after nginx has initialised the memory.
     explicit FleetMemory(ngx_shm_zone_t& zone) noexcept : zone_(&zone) {}
@@ -130,7 +130,6 @@ public:
 private:
     std::size_t table_size() const noexcept;
     void keep(const FleetMemory& before) const noexcept;
-    static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
 
     ngx_shm_zone_t* zone_;
 };

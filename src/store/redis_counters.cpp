@@ -124,18 +124,12 @@ struct RedisCounters::Shared {
     std::array<Slot, 128> slots;
 };
 
-void RedisCounters::prepare(ngx_shm_zone_t& zone) noexcept
+ngx_int_t RedisCounters::init(ngx_shm_zone_t* zone, void* old_data) noexcept
 {
-    static char ours;
     static_assert(
         sizeof(Shared) < memory_size - memory_size / 8, "must fit beside the pool's data");
-    zone.init = &RedisCounters::set_up;
-    zone.data = &ours;  // `set_up` gets it as old_data if a reload keeps the memory
-}
-
-ngx_int_t RedisCounters::set_up(ngx_shm_zone_t* zone, void* old_data) noexcept
-{
     auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
+    zone->data = pool;  // the old_data of a reload that keeps the memory
     if (old_data != nullptr || zone->shm.exists) {
         return NGX_OK;
     }

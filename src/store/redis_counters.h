@@ -62,9 +62,9 @@ public:
         }
     };
 
-    /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback
-    /// uses.
-    static void prepare(ngx_shm_zone_t& zone) noexcept;
+    /// The callback by which nginx initialises the memory. `old_data`: null, or the data of the
+    /// zone whose memory a reload keeps.
+    static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
 
     explicit RedisCounters(ngx_shm_zone_t& zone) noexcept
         : pool_(reinterpret_cast<ngx_slab_pool_t*>(zone.shm.addr))
@@ -89,7 +89,6 @@ private:
     struct Slot;
     struct Shared;
 
-    static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;
     Shared& shared() const noexcept;
     Slot* find(std::string_view redis, std::string_view server) const noexcept;
     Slot* find_or_add(std::string_view redis, std::string_view server, seconds now) noexcept;

@@ -20,16 +20,10 @@ bool forget_oldest(const ZoneMemory& memory) noexcept
 
 }  // namespace
 
-void ZoneMemory::prepare(ngx_shm_zone_t& zone) noexcept
-{
-    static char ours;
-    zone.init = &ZoneMemory::init;
-    zone.data = &ours;  // `init` gets it as old_data if a reload keeps the memory
-}
-
 ngx_int_t ZoneMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
 {
     auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
+    zone->data = pool;  // the old_data of a reload that keeps the memory
     if (old_data != nullptr || zone->shm.exists) {
         return NGX_OK;
     }

@@ -23,9 +23,9 @@ namespace ratelimit {
 /// that the structures allocate are SharedBlocks. ZoneLock is the lock of all but `counters`.
 class ZoneMemory {
 public:
-    /// Sets the callback by which nginx initialises the zone's memory, and `zone.data`, which the
-    /// callback uses.
-    static void prepare(ngx_shm_zone_t& zone) noexcept;
+    /// The callback by which nginx initialises the zone's memory. `old_data`: null, or the data of
+    /// the zone whose memory a reload keeps.
+    static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
 
     /// Call after nginx has initialised the zone's memory.
     explicit ZoneMemory(ngx_shm_zone_t& zone) noexcept
@@ -68,7 +68,6 @@ private:
 
     explicit ZoneMemory(ngx_slab_pool_t* pool) noexcept;
 
-    static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
     static Shared* begin(ngx_slab_pool_t* pool) noexcept;
     static void reset(ngx_slab_pool_t* pool) noexcept;
     static bool make_room(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) noexcept;

@@ -27,8 +27,7 @@ class TestNode final : public Session::Node, public ChangeListener {
 public:
     explicit TestNode(std::size_t size = std::size_t{ 1024 } * 1024) : zone_(size)
     {
-        FleetMemory::prepare(zone_.zone());
-        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
+        EXPECT_EQ(FleetMemory::init(&zone_.zone(), nullptr), NGX_OK);
     }
 
     FleetMemory memory() { return FleetMemory(zone_.zone()); }

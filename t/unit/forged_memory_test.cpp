@@ -178,8 +178,7 @@ protected:
 
     static void init(SlabZone& zone, void* old_data = nullptr)
     {
-        FleetMemory::prepare(zone.zone());
-        EXPECT_EQ(zone.zone().init(&zone.zone(), old_data), NGX_OK);
+        EXPECT_EQ(FleetMemory::init(&zone.zone(), old_data), NGX_OK);
     }
     /// As if nginx ran with this memory.
     static void run_with(ngx_shm_zone_t* zone)

@@ -239,8 +239,7 @@ TEST_F(HistoryTest, a_reload_keeps_the_history)
 {
     at(start, 7);
     ngx_shm_zone_t after = zone_.zone();
-    ZoneMemory::prepare(after);
-    EXPECT_EQ(after.init(&after, zone_.zone().data), NGX_OK);
+    EXPECT_EQ(ZoneMemory::init(&after, zone_.zone().data), NGX_OK);
     EXPECT_EQ(ZoneMemory(after).history().read(0).values.size(), 1U);
 }
 

@@ -12,8 +12,7 @@ class OverrideTest : public testing::Test {
 protected:
     explicit OverrideTest(std::size_t size) : zone_(size)
     {
-        FleetMemory::prepare(zone_.zone());
-        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
+        EXPECT_EQ(FleetMemory::init(&zone_.zone(), nullptr), NGX_OK);
     }
 
     FleetMemory memory() { return FleetMemory(zone_.zone()); }

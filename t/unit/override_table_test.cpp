@@ -354,8 +354,7 @@ TEST_F(OverrideTableTest, only_one_worker_leads_until_its_time_is_over_or_it_is_
 TEST_F(OverrideTableTest, each_memory_has_another_random_id)
 {
     SlabZone second(mega);
-    FleetMemory::prepare(second.zone());
-    ASSERT_EQ(second.zone().init(&second.zone(), nullptr), NGX_OK);
+    ASSERT_EQ(FleetMemory::init(&second.zone(), nullptr), NGX_OK);
     EXPECT_NE(memory().id(), FleetMemory(second.zone()).id());
     EXPECT_EQ(memory().id().find_first_not_of("0123456789abcdef"), std::string_view::npos);
 }

@@ -75,8 +75,7 @@ class TestZone : public SlabZone {
 public:
     explicit TestZone(std::size_t size = std::size_t{ 32 } * 1024) : SlabZone(size)
     {
-        ZoneMemory::prepare(zone());
-        EXPECT_EQ(zone().init(&zone(), nullptr), NGX_OK);
+        EXPECT_EQ(ZoneMemory::init(&zone(), nullptr), NGX_OK);
     }
     ZoneMemory memory() { return ZoneMemory(zone()); }
 

@@ -200,8 +200,7 @@ TEST_F(ZoneMemoryTest, a_reload_keeps_the_memory)
 {
     count("key");
     ngx_shm_zone_t after = zone_.zone();
-    ZoneMemory::prepare(after);
-    EXPECT_EQ(after.init(&after, zone_.zone().data), NGX_OK);
+    EXPECT_EQ(ZoneMemory::init(&after, zone_.zone().data), NGX_OK);
     EXPECT_TRUE(is_counted("key"));
 }
 
