@@ -75,10 +75,9 @@ struct RedisCounters::Slot {
         std::array<std::uint32_t, RedisCounters::latency_buckets> latencies;
     };
 
-    bool used;
     std::int64_t reported_s;  // time of the last report
-    Name<128> redis;
-    Name<272> server;  // empty: the slot counts for the whole block
+    Name<128> redis;          // empty: the slot is free
+    Name<272> server;         // empty: the slot counts for the whole block
     BlockCounts block;
     Counts counts;
     std::array<Recent, 2> recent;
@@ -147,7 +146,7 @@ RedisCounters::Slot* RedisCounters::find(
 {
     auto& slots = shared().slots;
     auto* const found = std::find_if(slots.begin(), slots.end(), [&](const Slot& slot) {
-        return slot.used && slot.server.is(server) && slot.redis.is(redis);
+        return slot.server.is(server) && slot.redis.is(redis);
     });
     return found == slots.end() ? nullptr : found;
 }
@@ -162,15 +161,14 @@ RedisCounters::Slot* RedisCounters::find_or_add(
     auto& slots = shared().slots;
     auto& slot =
         *std::min_element(slots.begin(), slots.end(), [](const Slot& left, const Slot& right) {
-            return left.used != right.used ? !left.used : left.reported_s < right.reported_s;
+            return left.reported_s < right.reported_s;
         });
-    if (slot.used && now - seconds{ slot.reported_s } < fresh) {
+    if (!slot.redis.view().empty() && now - seconds{ slot.reported_s } < fresh) {
         return nullptr;
     }
     std::memset(static_cast<void*>(&slot), 0, sizeof(slot));
     slot.redis.set(redis);
     slot.server.set(server);
-    slot.used = true;
     return &slot;
 }
 
@@ -222,8 +220,7 @@ std::vector<RedisCounters::Server> RedisCounters::servers(
     for (const Slot& shared_slot : shared().slots) {
         {
             const Lock lock(pool_);
-            if (!shared_slot.used || !shared_slot.redis.is(redis)
-                || shared_slot.server.view().empty()) {
+            if (!shared_slot.redis.is(redis) || shared_slot.server.view().empty()) {
                 continue;
             }
             *slot = shared_slot;
