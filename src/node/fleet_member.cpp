@@ -37,12 +37,11 @@ void FleetMember::find_slots(ngx_log_t& log) noexcept
     for (Zone* zone : zones) {
         zone->override_slot = fleet.table().slot(OverrideTable::zone_hash(zone->name));
         if (zone->override_slot == nullptr) {
-            const ngx_str_t text = borrowed(zone->name);
             ngx_log_error(
                 NGX_LOG_WARN, &log, 0,
-                "ratelimit: fleet: overrides of zone \"%V\" do not apply until nginx is restarted, "
+                "ratelimit: fleet: overrides of zone \"%s\" do not apply until nginx is restarted, "
                 "expected at most %uz zones",
-                &text, OverrideTable::most_zones);
+                zone->name.c_str(), OverrideTable::most_zones);
         }
     }
     // The overrides of a zone that is new are counted now, or by the first worker that has the
@@ -69,14 +68,13 @@ void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
     }
     char line[256];
     const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
-    const ngx_str_t block = borrowed(redis_->name);
     // A notice: at a start it is not shown at the terminal. If Redis is away, a worker logs an
     // error.
     ngx_log_error(
         NGX_LOG_NOTICE, &log, 0,
-        "ratelimit: fleet: %s, the overrides follow when redis \"%V\" answers (%V)",
+        "ratelimit: fleet: %s, the overrides follow when redis \"%s\" answers (%V)",
         known ? "the earlier overrides stay in force" : "the limits are those of nginx.conf",
-        &block, &text);
+        redis_->name.c_str(), &text);
 }
 
 /// Notes what a reload changed in these zones, at most NodePast::most_zones. The first
@@ -117,12 +115,11 @@ void FleetMember::leave(ngx_log_t& log) noexcept
     }
     nginx::guarded(&log, [this, &log] {
         if (!fleet::leave_fleet(shared().id(), redis_->options, *keys_)) {
-            const ngx_str_t block = borrowed(redis_->name);
             ngx_log_error(
                 NGX_LOG_NOTICE, &log, 0,
-                "ratelimit: fleet: redis \"%V\" did not answer when nginx ended: other nodes show "
+                "ratelimit: fleet: redis \"%s\" did not answer when nginx ended: other nodes show "
                 "this one as away for an hour",
-                &block);
+                redis_->name.c_str());
         }
     });
 }
@@ -202,17 +199,17 @@ bool FleetMember::stays() const noexcept
 
 void FleetMember::disconnected() noexcept
 {
-    const ngx_str_t block = borrowed(redis_->name);
     ngx_log_error(
         NGX_LOG_WARN, ngx_cycle->log, 0,
-        "ratelimit: fleet: redis \"%V\" does not answer, overrides stay as last known", &block);
+        "ratelimit: fleet: redis \"%s\" does not answer, overrides stay as last known",
+        redis_->name.c_str());
 }
 
 void FleetMember::connected() noexcept
 {
-    const ngx_str_t block = borrowed(redis_->name);
     ngx_log_error(
-        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: fleet: redis \"%V\" answers", &block);
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: fleet: redis \"%s\" answers",
+        redis_->name.c_str());
 }
 
 void FleetMember::left_out(std::uint64_t count) noexcept
@@ -226,10 +223,10 @@ void FleetMember::left_out(std::uint64_t count) noexcept
 
 void FleetMember::lost(std::uint64_t count) noexcept
 {
-    const ngx_str_t block = borrowed(redis_->name);
     ngx_log_error(
         NGX_LOG_WARN, ngx_cycle->log, 0,
-        "ratelimit: fleet: redis \"%V\" has lost its data: %uL overrides are gone", &block, count);
+        "ratelimit: fleet: redis \"%s\" has lost its data: %uL overrides are gone",
+        redis_->name.c_str(), count);
 }
 
 const Zone* FleetMember::zone_named(std::string_view wanted) const noexcept

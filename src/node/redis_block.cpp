@@ -141,7 +141,8 @@ void RedisBlock::report() noexcept
                 name, server.endpoint().name, counts_in(server.take_stats()),
                 ngx_exiting ? nullptr : &sight, static_cast<unsigned>(ngx_worker), report_time());
         });
-        const RedisCounters::BlockCounts counts{ coalescer_->take_waited(), client_->take_failed() };
+        const RedisCounters::BlockCounts counts{ coalescer_->take_waited(),
+                                                 client_->take_failed() };
         if (counts.coalesced != 0 || counts.failed != 0) {
             all.add(name, counts, report_time());
         }
@@ -171,13 +172,12 @@ void RedisBlock::send_owed() noexcept
         last->start();
         last->outbox().take(client_->outbox());
         if (!loop.run_until(told, loop.now() + last->longest_wait())) {
-            const ngx_str_t block = borrowed(name);
             ngx_log_error(
                 NGX_LOG_WARN, ngx_cycle->log, 0,
-                "ratelimit: redis \"%V\" did not answer when a worker exited: what its "
+                "ratelimit: redis \"%s\" did not answer when a worker exited: what its "
                 "requests held of zones with concurrency= is free after hold, what passed "
                 "ahead (ahead=) may not be counted, and refunds are lost",
-                &block);
+                name.c_str());
         }
     });
 }
@@ -192,11 +192,10 @@ void RedisBlock::stop() noexcept
 
 void RedisBlock::server_up(const redis::Endpoint& server) noexcept
 {
-    const ngx_str_t block = borrowed(name);
     const Shown address(server.name);
     report();
     ngx_log_error(
-        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block,
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%s\" at %V is up", name.c_str(),
         &address.text);
 }
 
@@ -218,43 +217,40 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
     if (reason == redis::no_connection_left) {
         return;  // NgxLoop has logged it, and the server is not the cause
     }
-    const ngx_str_t block = borrowed(name);
     const bool named = !server.tried.empty() && server.tried != server.host_name;
     const Shown address(server.name);
     const Shown tried(named ? std::string_view(server.tried) : std::string_view());
     const Shown shown(reason);
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
-        "ratelimit: redis \"%V\" at %V%s%V%s is away, the fail mode decides: %V%s", &block,
+        "ratelimit: redis \"%s\" at %V%s%V%s is away, the fail mode decides: %V%s", name.c_str(),
         &address.text, named ? " (" : "", &tried.text, named ? ")" : "", &shown.text,
         advice(reason));
 }
 
 void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view text) noexcept
 {
-    const ngx_str_t block = borrowed(name);
     const Shown address(server.name);
     const Shown shown(text);
     ngx_log_error(
-        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V answered: %V%s", &block,
-        &address.text, &shown.text, advice(text));
+        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%s\" at %V answered: %V%s",
+        name.c_str(), &address.text, &shown.text, advice(text));
 }
 
 void RedisBlock::servers_known(std::string_view known) noexcept
 {
-    const ngx_str_t block = borrowed(name);
     const Shown shown(known);
     ngx_log_error(
-        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\": %V", &block, &shown.text);
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%s\": %V", name.c_str(),
+        &shown.text);
 }
 
 void RedisBlock::servers_unknown(std::string_view reason) noexcept
 {
-    const ngx_str_t block = borrowed(name);
     const bool sentinel = options.topology == redis::Topology::sentinel;
     const Shown shown(reason);
     ngx_log_error(
-        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\": no %s: %V", &block,
+        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%s\": no %s: %V", name.c_str(),
         sentinel ? "sentinel knows where the master is" : "node of the cluster knows its slots",
         &shown.text);
 }
