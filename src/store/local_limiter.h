@@ -105,9 +105,6 @@ public:
     /// Takes the zone's lock. Returns whether anything was counted under the key.
     bool forget_key(std::string_view key) noexcept;
 
-    /// Whether there is a key besides the most recently used one. The caller must hold the lock.
-    bool has_older() const noexcept { return table_.has_several(); }
-
     /// Evicts the least recently used key. False: there is none. The caller must hold the lock.
     bool forget_oldest() noexcept;
 

@@ -25,6 +25,7 @@ public:
     {
         return ngx_queue_empty(&nodes_) ? nullptr : KeyedNode::of(ngx_queue_last(&nodes_));
     }
+    /// Whether there is a node besides the most recently used one.
     bool has_several() const noexcept { return ngx_queue_head(&nodes_) != ngx_queue_last(&nodes_); }
 
     /// Moves the node to the most recently used end, from any queue that it is in.
@@ -112,7 +113,6 @@ public:
     void use(Entry& entry) noexcept { shared_->used.use(entry); }
     /// Protects the entry from eviction until the next use().
     void pin(Entry& entry) noexcept { UseQueue::remove(entry); }
-    bool has_several() const noexcept { return shared_->used.has_several(); }
 
     void remove(Entry& entry) noexcept
     {

@@ -106,7 +106,7 @@ bool ZoneMemory::make_room(ngx_slab_pool_t* pool, const ngx_uint_t& needs_it) no
         Share{ forget_oldest<&ZoneMemory::local_limiter>, all.local_limiter.blocks },
     };
     // If the counts of one key fill the memory, its own refusal must not evict them.
-    if (&needs_it != &all.local_limiter.blocks && !memory.local_limiter().has_older()) {
+    if (&needs_it != &all.local_limiter.blocks && !all.local_limiter.used.has_several()) {
         shares.back().weighted = 0;
     }
     std::sort(shares.begin(), shares.end(), [](const Share& left, const Share& right) {

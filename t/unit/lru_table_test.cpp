@@ -201,7 +201,7 @@ protected:
     {
         ASSERT_EQ(table_.size(), model_.entries().size());
         ASSERT_EQ(blocks(), model_.blocks());
-        ASSERT_EQ(table_.has_several(), model_.uses().size() > 1);
+        ASSERT_EQ(shared_->tables[0].used.has_several(), model_.uses().size() > 1);
         for (const auto& [name, expected] : model_.entries()) {
             const TestEntry* entry = table_.find(name.first, name.second);
             ASSERT_NE(entry, nullptr);
