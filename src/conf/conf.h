@@ -152,7 +152,6 @@ struct MainConf : MainSettings {
     std::deque<ZoneConf> zones;
     /// Counts the requests of this node that have limits, as a zone does; null: there are no zones.
     ngx_shm_zone_t* requests = nullptr;
-    ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
     std::deque<UsageConf> usages;
     std::unique_ptr<FleetMember> fleet;  // null: no ratelimit_fleet
     ConfPosition fleet_position;

@@ -11,7 +11,6 @@
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
-#include "store/redis_counters.h"
 
 #include <algorithm>
 
@@ -168,13 +167,13 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
 {
     static char tag;
     static ngx_str_t name = ngx_string("ratelimit redis");
-    main.redis_counters = ngx_shared_memory_add(cf, &name, RedisCounters::memory_size, &tag);
-    if (main.redis_counters == nullptr || !make_resolvers(cf, main)) {
+    auto* const counters = ngx_shared_memory_add(cf, &name, RedisCounters::memory_size, &tag);
+    if (counters == nullptr || !make_resolvers(cf, main)) {
         return failed();
     }
-    main.redis_counters->init = RedisCounters::init;
+    counters->init = RedisCounters::init;
     for (RedisBlock& block : main.redis) {
-        block.counters = main.redis_counters;
+        block.counters = counters;
     }
     return NGX_CONF_OK;
 }

@@ -4,7 +4,6 @@
 #include "base/version.h"
 #include "http/decision_count.h"
 #include "limit/percent_text.h"
-#include "node/redis_report.h"
 
 #include <algorithm>
 #include <array>
@@ -150,9 +149,9 @@ void add_history(fleet::NodeReport& report, const ZoneMemory& requests)
 }
 
 /// Adds the servers of a block, as all workers see them.
-void add_servers(fleet::NodeReport& report, const RedisBlock& block, const RedisCounters& counters)
+void add_servers(fleet::NodeReport& report, const RedisBlock& block)
 {
-    for (const auto& server : counters.servers(block.name, worker_count(), report_time())) {
+    for (const auto& server : block.servers()) {
         report.servers.push_back({ block.name, server.name, std::string(server.state()),
                                    server.workers_up, worker_count() });
     }
@@ -227,11 +226,8 @@ fleet::NodeReport node_figures(const MainConf& conf)
     std::stable_sort(
         report.busiest.begin(), report.busiest.end(),
         [](const auto& left, const auto& right) { return is_busier(left, right); });
-    if (conf.redis_counters != nullptr) {
-        const RedisCounters counters(*conf.redis_counters);
-        for (const RedisBlock& block : conf.redis) {
-            add_servers(report, block, counters);
-        }
+    for (const RedisBlock& block : conf.redis) {
+        add_servers(report, block);
     }
     return report;
 }

@@ -8,7 +8,6 @@
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
 #include "node/clocks.h"
-#include "node/redis_report.h"
 #include "redis/context.h"
 #include "redis/error_table.h"
 #include "redis/make_client.h"
@@ -63,6 +62,13 @@ RedisCounters::Counts counts_in(const redis::ServerStats& stats) noexcept
     return counts;
 }
 
+/// The current time as the counters measure it: monotonic, the same in all workers.
+RedisCounters::seconds report_time() noexcept
+{
+    return std::chrono::duration_cast<RedisCounters::seconds>(
+        std::chrono::milliseconds{ static_cast<std::int64_t>(ngx_current_msec) });
+}
+
 nginx::NgxLoop& event_loop(const nginx::Resolvers& resolvers)
 {
     static nginx::NgxLoop loop;
@@ -71,6 +77,14 @@ nginx::NgxLoop& event_loop(const nginx::Resolvers& resolvers)
 }
 
 }  // namespace
+
+unsigned worker_count() noexcept
+{
+    const auto* core =
+        reinterpret_cast<ngx_core_conf_t*>(ngx_get_conf(ngx_cycle->conf_ctx, ngx_core_module));
+    constexpr unsigned most = RedisCounters::most_workers;
+    return core->master ? std::min(static_cast<unsigned>(core->worker_processes), most) : 1;
+}
 
 RedisBlock::RedisBlock() = default;
 RedisBlock::~RedisBlock() = default;
@@ -130,7 +144,7 @@ void RedisBlock::rest() noexcept
 
 void RedisBlock::report() noexcept
 {
-    if (client_ == nullptr || counters == nullptr) {
+    if (client_ == nullptr) {
         return;
     }
     nginx::guarded(ngx_cycle->log, [this] {
@@ -147,6 +161,11 @@ void RedisBlock::report() noexcept
             all.add(name, counts, report_time());
         }
     });
+}
+
+std::vector<RedisCounters::Server> RedisBlock::servers() const
+{
+    return RedisCounters(*counters).servers(name, worker_count(), report_time());
 }
 
 void RedisBlock::close() noexcept

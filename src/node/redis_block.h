@@ -3,6 +3,7 @@
 #include "nginx/ngx_http.h"
 #include "nginx/resolvers.h"
 #include "redis/client.h"
+#include "store/redis_counters.h"
 #include "zone/zone.h"
 
 #include <algorithm>
@@ -16,6 +17,14 @@ class AheadUnits;
 class Coalescer;
 class Holdings;
 class LeaseRenewals;
+
+/// Kinds of errors, as RedisCounters counts them.
+inline constexpr std::array<std::string_view, RedisCounters::error_kinds> redis_error_names = {
+    "timeout", "connection", "error_reply"
+};
+
+/// How many workers this node has, at most RedisCounters::most_workers.
+unsigned worker_count() noexcept;
 
 /// One ratelimit_redis block and, in a worker, its client.
 class RedisBlock final : public redis::ClientEvents {
@@ -70,6 +79,8 @@ public:
 
     /// Adds this worker's figures of the servers since the last report to those of all workers.
     void report() noexcept;
+    /// The servers as all workers of this node have reported them, sorted by name.
+    std::vector<RedisCounters::Server> servers() const;
 
     /// Probes the servers that have been silent for a second, so that an idle worker notices their
     /// failures, too.

@@ -3,7 +3,6 @@
 #include "http/api/views.h"
 #include "http/decision_count.h"
 #include "http/node_figures.h"
-#include "node/redis_report.h"
 #include "redis/hiredis_version.h"
 
 #include <array>
@@ -310,9 +309,7 @@ std::string metrics_text(MainConf& conf)
         if (block.scripts.size() == 0) {
             continue;  // no limit and no fleet uses it
         }
-        all.push_back({ block,
-                        RedisCounters(*conf.redis_counters)
-                            .servers(block.name, worker_count(), report_time()) });
+        all.push_back({ block, block.servers() });
     }
     if (!all.empty()) {
         write_servers(text, all);
@@ -322,7 +319,7 @@ std::string metrics_text(MainConf& conf)
         for (const BlockServers& servers : all) {
             text.sample(
                 { { "redis", servers.block.name } },
-                RedisCounters(*conf.redis_counters).block(servers.block.name).coalesced);
+                RedisCounters(*servers.block.counters).block(servers.block.name).coalesced);
         }
         text.family(
             "ratelimit_settlements_failed_total", "counter",
@@ -330,7 +327,7 @@ std::string metrics_text(MainConf& conf)
         for (const BlockServers& servers : all) {
             text.sample(
                 { { "redis", servers.block.name } },
-                RedisCounters(*conf.redis_counters).block(servers.block.name).failed);
+                RedisCounters(*servers.block.counters).block(servers.block.name).failed);
         }
     }
     return std::move(text.str());

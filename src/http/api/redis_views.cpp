@@ -1,7 +1,6 @@
 #include "http/api/json_text.h"
 #include "http/api/views.h"
 #include "nginx/text.h"
-#include "node/redis_report.h"
 
 #include <numeric>
 
@@ -85,8 +84,7 @@ std::string redis_json(const MainConf& conf)
         }
         json.begin_object().text("name", block.name).text("topology", topology_of(block));
         json.begin_array("servers");
-        for (const auto& server : RedisCounters(*conf.redis_counters)
-                                      .servers(block.name, worker_count(), report_time())) {
+        for (const auto& server : block.servers()) {
             write_server(json, block, server);
         }
         json.end_array().end_object();
