@@ -61,8 +61,7 @@ struct RedisCounters::Slot {
     /// The last report of a worker. All zeros: there is none.
     struct Report {
         std::uint32_t at_s;
-        std::uint8_t up;
-        std::uint8_t breaker_open;
+        Sight seen;
 
         bool is_fresh(seconds now) const noexcept
         {
@@ -104,8 +103,8 @@ struct RedisCounters::Slot {
         for (const Report& worker : std::span(workers).first(std::min(count, most_workers))) {
             if (worker.is_fresh(now)) {
                 reported = true;
-                seen.workers_up += worker.up;
-                seen.breakers_open += worker.breaker_open;
+                seen.workers_up += worker.seen.up ? 1 : 0;
+                seen.breakers_open += worker.seen.breaker_open ? 1 : 0;
             }
         }
         for (const Recent& part : recent) {
@@ -186,9 +185,7 @@ void RedisCounters::add(
     add_to(slot->counts, counts);
     slot->add_recent(counts.latencies, now);
     if (sight != nullptr && worker < most_workers) {
-        slot->workers[worker] = { static_cast<std::uint32_t>(now.count()),
-                                  static_cast<std::uint8_t>(sight->up),
-                                  static_cast<std::uint8_t>(sight->breaker_open) };
+        slot->workers[worker] = { static_cast<std::uint32_t>(now.count()), *sight };
     }
 }
 
