@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace ratelimit {
 
@@ -58,21 +59,18 @@ struct TokenLeases::Entry : KeyedNode {
     std::uint32_t count;     // requests in this period
     std::uint32_t previous;  // requests in the previous period
 
-    void release(SharedBlocks& blocks) noexcept;
+    void release(SharedBlocks& blocks) noexcept
+    {
+        if (lease != nullptr) {
+            blocks.free(std::exchange(lease, nullptr));
+        }
+    }
     void count_request(microseconds now) noexcept;
     std::int64_t requests_in_a_period(microseconds now) const noexcept;
     std::int64_t worth_renewing(
         const KeyedRequest& request, const Policy& policy, std::int64_t most,
         microseconds now) const noexcept;
 };
-
-void TokenLeases::Entry::release(SharedBlocks& blocks) noexcept
-{
-    if (lease != nullptr) {
-        blocks.free(lease);
-        lease = nullptr;
-    }
-}
 
 void TokenLeases::Entry::count_request(microseconds now) noexcept
 {
