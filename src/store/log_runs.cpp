@@ -48,8 +48,8 @@ void LogRuns::Shared::init(std::span<KeyedTree::Root> roots) noexcept
 
 bool LogRuns::empty() const noexcept
 {
-    return table_.size() == 0 && log_of(Kind::refused).unnamed.keys == 0
-        && log_of(Kind::delayed).unnamed.keys == 0;
+    return table_.size() == 0 && shared_->forgotten.count == 0
+        && log_of(Kind::refused).unnamed.keys == 0 && log_of(Kind::delayed).unnamed.keys == 0;
 }
 
 LogRuns::Entry* LogRuns::find(std::string_view key, Kind kind) const noexcept

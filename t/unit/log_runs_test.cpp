@@ -144,6 +144,15 @@ TEST_F(LogRunsTest, full_memory_evicts_the_oldest_run_and_logs_its_end)
     EXPECT_EQ(zone_.memory().keys(), 0U);
 }
 
+TEST_F(LogRunsTest, the_end_of_the_only_run_is_logged_if_counts_take_its_memory)
+{
+    ASSERT_TRUE(refuse("a"));
+    ASSERT_TRUE(runs_.forget_oldest());
+    EXPECT_FALSE(runs_.empty()) << "so that the zone is swept";
+    EXPECT_EQ(swept(start), std::vector<std::string>{ "a: 1" });
+    EXPECT_TRUE(runs_.empty());
+}
+
 TEST_F(LogRunsTest, a_clock_that_was_set_back_does_not_stop_the_lines)
 {
     for (int i = 0; i < 150; ++i) {
