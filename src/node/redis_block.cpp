@@ -113,11 +113,16 @@ Coalescer& RedisBlock::coalescer()
         const auto half =
             ngx_cycle->connection_n / 2 / static_cast<std::size_t>(own.server.connections);
         own.most_masters = std::min<std::size_t>(own.most_masters, half);
-        client_ = redis::make_client({ event_loop(resolvers), std::move(own), scripts, *this });
-        coalescer_ = std::make_unique<Coalescer>(*client_, node_clock.since_epoch);
-        ahead_units_ = std::make_unique<AheadUnits>(*client_, node_clock.monotonic);
-        lease_renewals_ = std::make_unique<LeaseRenewals>(*client_);
-        client_->start();
+        auto client = redis::make_client({ event_loop(resolvers), std::move(own), scripts, *this });
+        auto coalescer = std::make_unique<Coalescer>(*client, node_clock.since_epoch);
+        auto ahead_units = std::make_unique<AheadUnits>(*client, node_clock.monotonic);
+        auto lease_renewals = std::make_unique<LeaseRenewals>(*client);
+        client->start();
+        // Only now, so that there are all or, out of memory, none.
+        client_ = std::move(client);
+        coalescer_ = std::move(coalescer);
+        ahead_units_ = std::move(ahead_units);
+        lease_renewals_ = std::move(lease_renewals);
     }
     return *coalescer_;
 }

@@ -105,10 +105,10 @@ public:
     void servers_unknown(std::string_view reason) noexcept override;
 
 private:
-    std::unique_ptr<redis::Client> client_;
     std::unique_ptr<Coalescer> coalescer_;
     std::unique_ptr<AheadUnits> ahead_units_;
     std::unique_ptr<LeaseRenewals> lease_renewals_;
+    std::unique_ptr<redis::Client> client_;
 };
 
 }  // namespace ratelimit
