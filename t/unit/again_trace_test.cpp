@@ -35,8 +35,7 @@ protected:
         limits_.clear();
         for (auto left = any_of<std::int64_t>({ 1, 1, 2, 3 }); left > 0; --left) {
             Limit& limit = limits_.emplace_back();
-            // The last one, concurrency, is not sent again by this rule.
-            limit.policy = any_policy(all_algorithms[static_cast<std::size_t>(any(0, 6))]);
+            limit.policy = any_policy(rate_algorithms[static_cast<std::size_t>(any(0, 6))]);
             limit.policy.reserve = any_of<std::int64_t>({ 0, 0, any(0, limit.policy.whole() - 1) });
             limit.shadow = limits_.size() > 1 && any(0, 3) == 0;
             limit.key = std::to_string(trace) + "." + std::to_string(limits_.size());
@@ -167,10 +166,7 @@ TEST_F(AgainTrace, a_call_that_was_not_executed_is_counted_as_far_as_it_fits)
 
 TEST_F(AgainTrace, the_only_request_of_a_key_that_it_uses_up_passes_and_shows_its_first_reply)
 {
-    for (const Algorithm algorithm : all_algorithms) {
-        if (algorithm == Algorithm::concurrency) {
-            continue;
-        }
+    for (const Algorithm algorithm : rate_algorithms) {
         SCOPED_TRACE(name_of(algorithm));
         limits_ = { { std::string(name_of(algorithm)), { algorithm, { 1, 60s }, {}, {} } } };
         if (keeps_arrival_time(algorithm)) {

@@ -53,13 +53,10 @@ protected:
     void SetUp() override
     {
         begin_nginx();
-        for (std::size_t i = 0; i < algorithm_count; ++i) {
-            algorithms_.push_back(static_cast<Algorithm>(i));
-        }
-        for (const Algorithm algorithm : algorithms_) {
+        for (const Algorithm algorithm : all_algorithms) {
             reports_.push_back(add(report_script(algorithm)));
         }
-        several_ = add(several_script(algorithms_));
+        several_ = add(several_script(all_algorithms));
         refund_ = add(refund_script());
         set_time(1'800'000'000s);
     }
@@ -145,7 +142,6 @@ protected:
     RedisServer server_;
 
 private:
-    std::vector<Algorithm> algorithms_;
     std::vector<redis::ScriptId> reports_;  // by algorithm
     redis::ScriptId several_{};
     redis::ScriptId refund_{};

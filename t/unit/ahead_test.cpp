@@ -1,7 +1,6 @@
 // Requests that pass before Redis has counted them (ahead=): which do, and that all are counted.
 
 #include "ahead_fixture.h"
-#include "all_algorithms.h"
 #include "allocation_count.h"
 
 namespace ratelimit {

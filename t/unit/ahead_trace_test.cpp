@@ -2,7 +2,6 @@
 // most n units of each worker pass beyond what the algorithm allows.
 
 #include "ahead_fixture.h"
-#include "all_algorithms.h"
 
 #include <random>
 

@@ -353,11 +353,7 @@ TEST_P(BlockTrace, a_block_that_began_since_does_not_refuse_a_call_that_is_sent_
     EXPECT_FALSE(block()) << "no request uses them";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, BlockTrace,
-    // The last is concurrency, which has no block.
-    testing::ValuesIn(all_algorithms.begin(), all_algorithms.end() - 1),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Algorithms, BlockTrace, testing::ValuesIn(rate_algorithms), by_name);
 
 TEST(LocalBlock, is_kept_beside_the_counts_of_all_records_and_can_be_freed)
 {

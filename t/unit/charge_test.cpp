@@ -213,9 +213,7 @@ TEST(Charge, of_a_log_writes_no_more_entries_than_can_refuse_or_be_refunded)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, ChargeTrace, testing::ValuesIn(rate_algorithms),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Algorithms, ChargeTrace, testing::ValuesIn(rate_algorithms), by_name);
 
 }  // namespace
 }  // namespace ratelimit

@@ -1,6 +1,5 @@
 // Decisions of limits whose keys are blocked after a refusal (Policy::block).
 
-#include "all_algorithms.h"
 #include "decision_fixture.h"
 
 namespace ratelimit {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "all_algorithms.h"
 #include "check/coalescer.h"
 #include "check/lease_renewals.h"
 #include "check/script_text.h"
@@ -127,15 +128,12 @@ protected:
         begin_nginx();
         now = 1'800'000'000s;
         behind = 0s;
-        for (std::size_t i = 0; i < algorithm_count; ++i) {
-            algorithms_.push_back(static_cast<Algorithm>(i));
-        }
-        for (const Algorithm algorithm : algorithms_) {
+        for (const Algorithm algorithm : all_algorithms) {
             const SequenceLimit limit{ algorithm };
             scripts_.add(sequence_script({ &limit, 1 }));
             charges_.push_back(scripts_.add(charge_script(algorithm)));
         }
-        several_ = scripts_.add(several_script(algorithms_));
+        several_ = scripts_.add(several_script(all_algorithms));
         refund_ = scripts_.add(refund_script());
         block_ = scripts_.add(block_script());
     }
@@ -279,7 +277,6 @@ protected:
                                          +[]() noexcept { return now; } };
 
 private:
-    std::vector<Algorithm> algorithms_;
     std::vector<redis::ScriptId> charges_;  // by algorithm
     redis::ScriptId several_{};
     redis::ScriptId refund_{};

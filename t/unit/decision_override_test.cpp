@@ -1,6 +1,5 @@
 // Decisions of limits whose keys an override blocks, and the records of overrides.
 
-#include "all_algorithms.h"
 #include "decision_fixture.h"
 #include "limit/fail_mode.h"
 #include "limit/override.h"
@@ -156,10 +155,7 @@ TEST(ZoneRecord, each_override_of_rate_or_burst_has_a_record_of_its_own)
 {
     constexpr Rate own{ 5, std::chrono::minutes{ 1 } };
     constexpr Rate more{ 7, std::chrono::minutes{ 1 } };
-    for (const Algorithm algorithm : all_algorithms) {
-        if (algorithm == Algorithm::concurrency) {
-            continue;  // counts no rate
-        }
+    for (const Algorithm algorithm : rate_algorithms) {
         for (const bool variable : { false, true }) {
             Zone zone;
             zone.policy = { algorithm, variable ? Rate{} : own, {}, {} };

@@ -1,6 +1,5 @@
 // Decisions of requests that leave a reserve of their limit (Policy::reserve).
 
-#include "all_algorithms.h"
 #include "decision_fixture.h"
 
 namespace ratelimit {

@@ -293,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+    by_name);
 
 class ForeignArrivalTime : public ForeignValue {
 protected:
@@ -355,8 +355,7 @@ TEST_P(ForeignArrivalTime, of_another_policy_is_kept)
 
 INSTANTIATE_TEST_SUITE_P(
     ArrivalTimes, ForeignArrivalTime,
-    testing::Values(Algorithm::token_bucket, Algorithm::leaky_bucket, Algorithm::gcra),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+    testing::Values(Algorithm::token_bucket, Algorithm::leaky_bucket, Algorithm::gcra), by_name);
 
 }  // namespace
 }  // namespace ratelimit

@@ -85,9 +85,4 @@ protected:
     redis::ScriptId block_{};
 };
 
-inline const auto late_algorithms = testing::Values(
-    Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
-    Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
-    Algorithm::gcra);
-
 }  // namespace ratelimit

@@ -293,9 +293,7 @@ TEST_P(Late, of_requests_that_shared_a_call_those_that_were_refused_are_refunded
     EXPECT_TRUE(counts(1 + 2 * 2)) << "those of the first, and of two that passed";
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, Late, late_algorithms, [](const auto& tested) {
-    return std::string(name_of(tested.param));
-});
+INSTANTIATE_TEST_SUITE_P(Algorithms, Late, testing::ValuesIn(rate_algorithms), by_name);
 
 }  // namespace
 }  // namespace ratelimit

@@ -1,3 +1,4 @@
+#include "all_algorithms.h"
 #include "limit/policy.h"
 #include "limit/rate_text.h"
 #include "limit/refill_time.h"
@@ -72,11 +73,8 @@ TEST(RateText, rejects_numbers_outside_their_range)
 
 TEST(Policy, knows_every_algorithm_by_its_name)
 {
-    for (std::size_t i = 0; i < algorithm_count; ++i) {
-        const auto algorithm = static_cast<Algorithm>(i);
-        if (algorithm != Algorithm::concurrency) {
-            EXPECT_EQ(algorithm_named(name_of(algorithm)), algorithm);
-        }
+    for (const Algorithm algorithm : rate_algorithms) {
+        EXPECT_EQ(algorithm_named(name_of(algorithm)), algorithm);
     }
     EXPECT_FALSE(algorithm_named("concurrency"));  // a parameter of its own
     EXPECT_FALSE(algorithm_named("GCRA"));

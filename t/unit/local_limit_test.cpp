@@ -107,11 +107,9 @@ TEST_F(
 
 TEST_F(LocalLimits, the_highest_costs_do_not_overflow)
 {
-    for (std::size_t i = 0; i < algorithm_count; ++i) {
+    for (const Algorithm algorithm : all_algorithms) {
         limit_ = {};
-        const Policy policy{
-            static_cast<Algorithm>(i), { 1'000'000'000, hours{ 24 * 366 } }, {}, {}
-        };
+        const Policy policy{ algorithm, { 1'000'000'000, hours{ 24 * 366 } }, {}, {} };
         const auto limit = policy.limit();
         EXPECT_TRUE(answer(policy, noon, limit).granted) << name_of(policy.algorithm);
         const auto state = answer(policy, noon, huge);

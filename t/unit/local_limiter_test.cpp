@@ -140,13 +140,7 @@ TEST_P(EachAlgorithm, evicts_the_least_recently_used_keys_when_memory_is_full)
     EXPECT_EQ(peek(zone, "0", policy).remaining, policy.limit()) << "the first key is evicted";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, EachAlgorithm,
-    testing::Values(
-        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
-        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
-        Algorithm::gcra),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Algorithms, EachAlgorithm, testing::ValuesIn(rate_algorithms), by_name);
 
 TEST(LocalLimiterTest, a_refund_takes_nothing_from_a_bucket_that_has_less)
 {

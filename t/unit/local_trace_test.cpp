@@ -123,9 +123,7 @@ TEST_P(LocalTrace, memory_and_script_agree_when_the_whole_policy_changes_with_ea
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, LocalTrace, testing::ValuesIn(rate_algorithms),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Algorithms, LocalTrace, testing::ValuesIn(rate_algorithms), by_name);
 
 class LargeLocal : public LocalTrace {};
 
@@ -168,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::token_bucket,
         Algorithm::leaky_bucket, Algorithm::gcra),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+    by_name);
 
 class SeveralLocal : public testing::Test, protected TraceMaker {};
 

@@ -1,5 +1,6 @@
 // The JSON of overrides: what the API accepts, its errors, and what Redis may have.
 
+#include "all_algorithms.h"
 #include "fleet/fleet_keys.h"
 #include "fleet/override_text.h"
 
@@ -182,8 +183,7 @@ TEST(OverrideText, unknown_members_are_passed_over_and_unknown_kinds_change_noth
 
 TEST(OverrideText, an_override_fits_only_the_algorithms_that_have_its_parts)
 {
-    for (std::size_t i = 0; i < algorithm_count; ++i) {
-        const auto algorithm = static_cast<Algorithm>(i);
+    for (const Algorithm algorithm : all_algorithms) {
         const bool concurrency = algorithm == Algorithm::concurrency;
         const Policy policy{ algorithm, { 1, std::chrono::seconds{ 1 } }, {}, {} };
         const auto fits = [&policy](std::string_view text) {

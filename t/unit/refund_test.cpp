@@ -251,12 +251,9 @@ TEST_P(BucketRefund, takes_nothing_from_another_bucket)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Algorithms, BucketRefund, testing::Values(Algorithm::sliding_window_buckets),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+    Algorithms, BucketRefund, testing::Values(Algorithm::sliding_window_buckets), by_name);
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, RefundTrace, testing::ValuesIn(rate_algorithms),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Algorithms, RefundTrace, testing::ValuesIn(rate_algorithms), by_name);
 
 }  // namespace
 }  // namespace ratelimit

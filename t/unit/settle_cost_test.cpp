@@ -62,11 +62,7 @@ TEST_F(SettledCost, a_log_is_charged_at_most_its_quota)
 /// Also what a reserve leaves for others.
 TEST_F(SettledCost, a_charge_passes_a_reserve_with_each_algorithm)
 {
-    for (std::size_t i = 0; i < algorithm_count; ++i) {
-        const auto algorithm = static_cast<Algorithm>(i);
-        if (counts_at_one_time(algorithm)) {
-            continue;
-        }
+    for (const Algorithm algorithm : rate_algorithms) {
         for (const std::int64_t reserve : { 900, 1000 }) {
             KeyedZone& in = zone(1000, algorithm);
             if (keeps_arrival_time(algorithm)) {
@@ -76,7 +72,8 @@ TEST_F(SettledCost, a_charge_passes_a_reserve_with_each_algorithm)
             const DecidedRequest& request = charged(in, 0);
             settle(request, 700);
             in.zone.policy.reserve = 0;
-            EXPECT_TRUE(remains(in, in.zone.policy.whole() - 700)) << i << " " << reserve;
+            EXPECT_TRUE(remains(in, in.zone.policy.whole() - 700))
+                << name_of(algorithm) << " " << reserve;
         }
     }
 }

@@ -83,9 +83,7 @@ TEST_P(Settlements, a_refund_that_redis_makes_after_the_timeout_is_made_once)
     EXPECT_TRUE(counts(3));
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, Settlements, late_algorithms, [](const auto& tested) {
-    return std::string(name_of(tested.param));
-});
+INSTANTIATE_TEST_SUITE_P(Algorithms, Settlements, testing::ValuesIn(rate_algorithms), by_name);
 
 }  // namespace
 }  // namespace ratelimit

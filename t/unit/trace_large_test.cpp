@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::token_bucket,
         Algorithm::leaky_bucket, Algorithm::gcra),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+    by_name);
 
 class AnyChange : public Large {
 protected:
@@ -143,13 +143,7 @@ TEST_P(AnyChange, gets_a_consistent_verdict_with_an_exact_retry_time)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rates, AnyChange,
-    testing::Values(
-        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
-        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
-        Algorithm::gcra),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Rates, AnyChange, testing::ValuesIn(rate_algorithms), by_name);
 
 }  // namespace
 }  // namespace ratelimit

@@ -102,13 +102,10 @@ protected:
         }
         return policy;
     }
-    /// A policy that may have a block. Concurrency has none.
+    /// A policy that may have a block.
     Policy any_blocking_policy(Algorithm algorithm)
     {
         Policy policy = any_policy(algorithm);
-        if (algorithm == Algorithm::concurrency) {
-            return policy;
-        }
         const Time window = policy.rate.window.count();
         policy.block =
             microseconds{ any_of<Time>({ 0, 0, second, any(1, 100) * second, window,

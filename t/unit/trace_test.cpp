@@ -144,9 +144,7 @@ TEST_P(Trace, a_keys_expiry_is_set_only_when_it_changes)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, Trace, testing::ValuesIn(rate_algorithms),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Algorithms, Trace, testing::ValuesIn(rate_algorithms), by_name);
 
 class VariableRate : public Trace {
 protected:
@@ -211,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets),
-    [](const auto& test) { return std::string(name_of(test.param)); });
+    by_name);
 
 class LongLog : public Trace {};
 
@@ -236,19 +234,13 @@ TEST_P(LongLog, is_rewritten_without_losing_a_request)
     EXPECT_LT(std::stol(server_.ask({ "STRLEN", "long" })), 2 * 3000 * 7 + 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Log, LongLog, testing::Values(Algorithm::sliding_window_log),
-    [](const auto&) { return std::string("sliding_window_log"); });
+INSTANTIATE_TEST_SUITE_P(Log, LongLog, testing::Values(Algorithm::sliding_window_log), by_name);
 
 class SeveralTrace : public Trace {};
 
 TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
 {
-    std::array<Algorithm, algorithm_count> all{};
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        all[i] = static_cast<Algorithm>(i);
-    }
-    const auto digest = caller_.load(several_script(all));
+    const auto digest = caller_.load(several_script(all_algorithms));
     const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
 
     for (int trace = 0; trace < traces; ++trace) {
@@ -257,7 +249,7 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
         std::vector<std::string> keys;
         std::vector<LimitCheck> checks(limits);
         for (std::size_t i = 0; i < limits; ++i) {
-            const Algorithm algorithm = all[random_() % rate_algorithms.size()];
+            const Algorithm algorithm = rate_algorithms[random_() % rate_algorithms.size()];
             models.push_back(Model::of(algorithm));
             keys.push_back("rl:z" + std::to_string(i) + ":{" + std::to_string(trace) + "}");
             checks[i].policy = any_policy(algorithm);
