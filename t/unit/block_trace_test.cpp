@@ -76,12 +76,6 @@ protected:
         EXPECT_EQ(before.blocked, state.blocked);
         return state;
     }
-    Verdict by_model(std::int64_t cost)
-    {
-        Time at = now_;
-        const bool granted = model_->grants(policy_, at, cost);
-        return model_->commit(policy_, at, cost, granted, granted && cost > 0);
-    }
 
     /// After a refusal: the key is blocked from `later` on.
     bool block(Time later = 0) { return block_of(now_, later); }
@@ -152,7 +146,7 @@ TEST_P(BlockTrace, scripts_and_memory_block_as_the_model_does)
         for (int step = 0; step < 60; ++step) {
             const LimitCheck check = request(any_cost(policy_));
             SCOPED_TRACE(where(trace, step, check));
-            const Verdict expected = by_model(check.cost);
+            const Verdict expected = model_->decide(policy_, now_, check.cost).state;
             ASSERT_EQ(text_of(by_script(check)), text_of(expected));
             if (forwards) {
                 ASSERT_EQ(text_of(by_memory(check.cost)), text_of(expected));

@@ -18,30 +18,6 @@ using Time = Model::Time;
 
 class LocalTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
-    struct Decision {
-        Verdict state;
-        Time at = 0;  // the time of the decision, not before the state's time
-        bool taken = false;
-    };
-    static Decision decided(Model& model, const Policy& policy, Time now, std::int64_t cost)
-    {
-        Decision decision;
-        decision.at = now;
-        const bool granted = model.grants(policy, decision.at, cost);
-        decision.taken = granted && cost > 0;
-        decision.state = model.commit(policy, decision.at, cost, granted, decision.taken);
-        return decision;
-    }
-
-    /// The state is needed as long as its key would live in Redis, to the microsecond.
-    static Time needed_life(const Policy& policy, Time now, const Decision& decision)
-    {
-        const Time window = policy.rate.window.count();
-        return policy.algorithm == Algorithm::sliding_window_counter
-            ? decision.at - now + 2 * window - decision.at % window
-            : decision.state.reset.count();
-    }
-
     /// A check that is not committed must change nothing.
     void check_without_commit(LocalLimit& limit, const Policy& policy, Time now)
     {
@@ -76,11 +52,11 @@ TEST_P(LocalTrace, memory_and_model_agree_on_every_decision_and_every_number)
             const LimitCheck request{ "", policy, any_cost(policy), false, microseconds{ now } };
             SCOPED_TRACE(where(trace, step, request));
             auto check = limit.check(policy, now, request.cost);
-            const auto expected = decided(*model, policy, now, request.cost);
+            const Model::Decision expected = model->decide(policy, now, request.cost);
             ASSERT_EQ(granted(check), expected.state.granted);
             ASSERT_EQ(text_of(commit(check, expected.taken)), text_of(expected.state));
             if (expected.taken) {
-                ASSERT_EQ(life(check), needed_life(policy, now, expected));
+                ASSERT_EQ(life(check), expected.needed_for(policy, now)) << "to the microsecond";
             }
             ASSERT_GE(life(check), 0);
 
@@ -152,7 +128,7 @@ TEST_P(LargeLocal, the_largest_rates_bursts_and_costs_are_exact)
             const LimitCheck request{ "", policy, cost, false, microseconds{ now } };
             SCOPED_TRACE(where(trace, step, request));
             auto check = limit.check(policy, now, cost);
-            const auto expected = decided(*model, policy, now, cost);
+            const Model::Decision expected = model->decide(policy, now, cost);
             ASSERT_EQ(text_of(commit(check, expected.taken)), text_of(expected.state));
             now = any(0, 2) > 0
                 ? any_later(policy, now, expected.state)

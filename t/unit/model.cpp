@@ -342,4 +342,22 @@ Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool gr
     return state;
 }
 
+Model::Decision Model::decide(const Policy& policy, Time now, std::int64_t cost)
+{
+    Decision decision;
+    decision.at = now;
+    const bool granted = grants(policy, decision.at, cost);
+    decision.taken = granted && cost > 0;
+    decision.state = commit(policy, decision.at, cost, granted, decision.taken);
+    return decision;
+}
+
+Time Model::Decision::needed_for(const Policy& policy, Time now) const
+{
+    const Time window = window_of(policy);
+    return policy.algorithm == Algorithm::sliding_window_counter
+        ? at - now + 2 * window - at % window
+        : state.reset.count();
+}
+
 }  // namespace ratelimit

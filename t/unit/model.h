@@ -26,6 +26,17 @@ public:
     /// The verdict after `grants`, at the time that it set; the request is counted if `take`.
     Verdict commit(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take);
 
+    struct Decision {
+        Verdict state;
+        Time at = 0;  // not before the state's time
+        bool taken = false;
+
+        /// How long after `now` the state of the key is needed.
+        Time needed_for(const Policy& policy, Time now) const;
+    };
+    /// Both, for a request at `now` that no other limit refuses.
+    Decision decide(const Policy& policy, Time now, std::int64_t cost);
+
     /// A request that came at `refused` was refused: from `begins` on the key is blocked for
     /// Policy::block, unless it is blocked. Returns whether a block begins.
     bool begin_block(const Policy& policy, Time now, Time refused, Time begins);

@@ -158,12 +158,7 @@ protected:
         }
         return last;
     }
-    Verdict decide(std::int64_t cost)
-    {
-        Time at = now_;
-        const bool granted = model_->grants(policy_, at, cost);
-        return model_->commit(policy_, at, cost, granted, granted && cost > 0);
-    }
+    Verdict decide(std::int64_t cost) { return model_->decide(policy_, now_, cost).state; }
     /// After each of many traces, calls `go_on` with the last answer.
     template <class GoOn>
     void after_traces(GoOn&& go_on)

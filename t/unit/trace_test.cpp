@@ -24,20 +24,16 @@ class Trace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     /// A key lives as long as its state is needed, and little longer.
     void expect_right_life(
-        const LimitCheck& check, Time decided_at, const Verdict& state, bool taken,
-        const TraceCaller::KeyLife& key, const Expiry& expiry)
+        const LimitCheck& check, const Model::Decision& decision, const TraceCaller::KeyLife& key,
+        const Expiry& expiry)
     {
         using Life = TraceCaller::Life;
         ASSERT_NE(key.life, Life::endless);
-        if (!taken && key.life != Life::given) {
+        if (!decision.taken && key.life != Life::given) {
             return;
         }
         const Policy& policy = check.policy;
-        const Time window = policy.rate.window.count();
-        const Time ahead = decided_at - check.now->count();
-        const Time needed = policy.algorithm == Algorithm::sliding_window_counter
-            ? ahead + 2 * window - decided_at % window
-            : state.reset.count();
+        const Time needed = decision.needed_for(policy, check.now->count());
         ASSERT_NE(key.life, Life::none);
         ASSERT_LE(expiry.least_left(), needed + policy.counted_for().count() / 16 + second);
         ASSERT_GE(expiry.most_left(), needed);
@@ -77,16 +73,13 @@ protected:
                                                      : caller_.check_by_redis_clock(digest, check);
             ASSERT_EQ(answer.states.size(), 1U);
 
-            Time decided_at = now;
-            const bool granted = model->grants(policy, decided_at, cost);
-            const bool taken = granted && cost > 0;
-            const auto expected = model->commit(policy, decided_at, cost, granted, taken);
+            const Model::Decision expected = model->decide(policy, now, cost);
             SCOPED_TRACE(where(trace, step, check));
-            ASSERT_EQ(text_of(answer.states[0]), text_of(expected));
+            ASSERT_EQ(text_of(answer.states[0]), text_of(expected.state));
 
             expiry.note(answer.lives[0]);
-            expect_right_life(check, decided_at, expected, taken, answer.lives[0], expiry);
-            Time later = any_later(policy, now, expected);
+            expect_right_life(check, expected, answer.lives[0], expiry);
+            Time later = any_later(policy, now, expected.state);
             if (forwards) {
                 later = std::max(now, later);
             }
@@ -189,10 +182,7 @@ TEST_P(VariableRate, each_window_of_a_key_is_counted_exactly_and_separately)
             if (model == nullptr) {
                 model = Model::of(GetParam());
             }
-            Time decided_at = now;
-            const bool granted = model->grants(policy, decided_at, check.cost);
-            const auto expected =
-                model->commit(policy, decided_at, check.cost, granted, granted && check.cost > 0);
+            const Verdict expected = model->decide(policy, now, check.cost).state;
             ASSERT_EQ(text_of(states[0]), text_of(expected));
             now = std::max(now, any_later(policy, now, expected));
         }
@@ -226,9 +216,7 @@ TEST_P(LongLog, is_rewritten_without_losing_a_request)
         const LimitCheck check{ "long", policy, cost, false, microseconds{ now } };
         const auto states = caller_.check(digest, { &check, 1 }).states;
         ASSERT_EQ(states.size(), 1U);
-        Time decided_at = now;
-        const bool granted = model->grants(policy, decided_at, cost);
-        const auto expected = model->commit(policy, decided_at, cost, granted, granted);
+        const Verdict expected = model->decide(policy, now, cost).state;
         ASSERT_EQ(text_of(states[0]), text_of(expected)) << "step " << step;
     }
     EXPECT_LT(std::stol(server_.ask({ "STRLEN", "long" })), 2 * 3000 * 7 + 100);
