@@ -323,6 +323,18 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     return states;
 }
 
+/// What a script of one key has returned, whose arguments are written.
+std::string TraceCaller::text_of_call(const LimitCheck& check)
+{
+    redisReply* reply = call_in_transaction({ &check, 1 });
+    EXPECT_EQ(reply->elements, 2U);
+    const redisReply& first = *reply->element[0];
+    EXPECT_EQ(first.type, REDIS_REPLY_STRING) << first.str;
+    std::string text(first.str, first.len);
+    freeReplyObject(reply);
+    return text;
+}
+
 void TraceCaller::refund(
     const std::string& digest, const LimitCheck& check, microseconds taken, const Verdict& state)
 {
@@ -331,40 +343,19 @@ void TraceCaller::refund(
     arguments_.begin_packed(refund_format.numbers);
     write_refund_numbers(check, { check.cost, taken, state.reset }, arguments_);
     arguments_.end_packed();
-    append(redis::plain_command({ "MULTI" }));
-    append(arguments_.text());
-    append(redis::plain_command({ "PEXPIRE", check.redis_key, far_life }));
-    append(redis::plain_command({ "EXEC" }));
-    for (int i = 0; i < 3; ++i) {
-        freeReplyObject(next_reply());
-    }
-    redisReply* reply = next_reply();
-    EXPECT_EQ(reply->elements, 2U);
-    EXPECT_EQ(reply->element[0]->type, REDIS_REPLY_STRING) << reply->element[0]->str;
-    freeReplyObject(reply);
+    text_of_call(check);
 }
 
 bool TraceCaller::state_block(
-    const std::string& digest, const LimitCheck& check, const BlockStatement& statement)
+    const std::string& digest, LimitCheck check, const BlockStatement& statement)
 {
+    check.redis_key = check.block_key;
     arguments_.begin(redis::Script::digest, digest, { 1, 1 });
-    arguments_.key(check.block_key);
+    arguments_.key(check.redis_key);
     arguments_.begin_packed(block_format.numbers);
     write_block_numbers(check.now, statement, arguments_);
     arguments_.end_packed();
-    append(redis::plain_command({ "MULTI" }));
-    append(arguments_.text());
-    append(redis::plain_command({ "PEXPIRE", check.block_key, far_life }));
-    append(redis::plain_command({ "EXEC" }));
-    for (int i = 0; i < 3; ++i) {
-        freeReplyObject(next_reply());
-    }
-    redisReply* reply = next_reply();
-    EXPECT_EQ(reply->elements, 2U);
-    EXPECT_EQ(reply->element[0]->type, REDIS_REPLY_STRING) << reply->element[0]->str;
-    const bool began = reply->element[0]->str == std::string_view("+");
-    freeReplyObject(reply);
-    return began;
+    return text_of_call(check) == "+";
 }
 
 std::int64_t TraceCaller::number(std::initializer_list<std::string_view> words)

@@ -80,8 +80,7 @@ public:
         const Verdict& state);
 
     /// By block_script. Returns whether a block began.
-    bool state_block(
-        const std::string& digest, const LimitCheck& check, const BlockStatement& statement);
+    bool state_block(const std::string& digest, LimitCheck check, const BlockStatement& statement);
 
     /// A command without a script; its integer.
     std::int64_t number(std::initializer_list<std::string_view> words);
@@ -95,6 +94,7 @@ private:
     void write_single(const std::string& digest, const LimitCheck& check, std::size_t more_args);
     Answer call(std::span<const LimitCheck> checks, bool single);
     redisReply* call_in_transaction(std::span<const LimitCheck> checks);
+    std::string text_of_call(const LimitCheck& check);
     void append(std::string_view text);
     redisReply* next_reply();
     bool read_states(
