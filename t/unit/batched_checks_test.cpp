@@ -1,6 +1,8 @@
 // Checks of different keys that are sent in one turn of the loop share a script call.
 
 #include "coalescer_fixture.h"
+#include "reply_bytes.h"
+#include "resp_reply.h"
 
 #include <atomic>
 #include <thread>
@@ -236,18 +238,11 @@ TEST_F(BatchedInCluster, checks_whose_keys_a_slot_migration_separates_are_sent_a
     int port = 0;
     std::atomic<int> calls = 0;
     MockServer node(
-        [&calls]() -> std::string {
-            // The doubles 1, 99, 5, 0, 0 and 0.
-            const std::string granted{ "\0\0\0\0\0\0\xF0?\0\0\0\0\0\xC0X@\0\0\0\0\0\0\x14@"
-                                       "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-                                       48 };
+        [&calls] {
             return calls++ == 0 ? "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
-                                : "$48\r\n" + granted + "\r\n";
+                                : bulk(doubles({ 1, 99, 5, 0, 0, 0 }));
         },
-        [&port] {
-            return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(port)
-                + "\r\n$2\r\nid\r\n";
-        });
+        [&port] { return "*1\r\n" + slots_at(0, 16383, port); });
     port = node.port();
     begin(cluster(options_to(port)));
     send_keys({ "{a}1", "{a}2", "{a}3" });

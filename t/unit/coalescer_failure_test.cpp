@@ -2,6 +2,7 @@
 
 #include "coalescer_fixture.h"
 #include "reply_bytes.h"
+#include "resp_reply.h"
 
 #include <algorithm>
 #include <thread>
@@ -217,34 +218,15 @@ TEST_F(HeldChecks, that_wait_for_a_connection_fail_when_none_can_be_made)
     }
 }
 
-/// A slow server with replies to a check alone and to a run of several checks.
-class SlowServer {
-public:
-    SlowServer(milliseconds pause, std::string single, std::string several)
-        : server_([this, pause, single, several] {
-              std::this_thread::sleep_for(pause);
-              return bulk(answered_++ == 0 ? single : several);
-          })
-    {
-    }
-    int port() const noexcept { return server_.port(); }
-    int calls() const noexcept { return server_.calls(); }
-
-    static std::string bulk(const std::string& bytes)
-    {
-        return "$" + std::to_string(bytes.size()) + "\r\n" + bytes + "\r\n";
-    }
-
-private:
-    std::atomic<int> answered_{ 0 };
-    MockServer server_;
-};
-
 TEST_F(FailingChecks, are_decided_by_a_slow_server_that_replies_in_time)
 {
-    SlowServer server(
-        1500ms, doubles({ 1, 99, 5'000'000, 0, 0, 0 }),
-        packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
+    int answered = 0;
+    MockServer server([&answered] {
+        std::this_thread::sleep_for(1500ms);
+        return bulk(
+            answered++ == 0 ? doubles({ 1, 99, 5'000'000, 0, 0, 0 })
+                            : packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
+    });
     auto options = options_to(server.port());
     options.server.timeout = 2500ms;
     options.server.connect_timeout = 3s;
@@ -272,7 +254,7 @@ TEST_F(FailingChecks, all_fail_when_their_call_gets_an_error)
 TEST_F(FailingChecks, all_fail_when_their_call_gets_a_malformed_reply)
 {
     for (const std::string answer : { "abc", "", "12345678" }) {
-        MockServer server([&] { return SlowServer::bulk(answer); });
+        MockServer server([&] { return bulk(answer); });
         events_ = {};
         scripts_ = {};
         sequences_.clear();
@@ -296,9 +278,9 @@ TEST_F(FailingChecks, all_fail_when_their_call_gets_a_malformed_reply)
 TEST_F(FailingChecks, a_malformed_reply_after_good_ones_ends_the_connection)
 {
     // As after a proxy that lost a command: the replies are those of other commands.
-    const std::string good = SlowServer::bulk(doubles({ 1, 99, 5'000'000, 0, 0, 0 }));
+    const std::string good = bulk(doubles({ 1, 99, 5'000'000, 0, 0, 0 }));
     std::atomic<int> replies{ 0 };
-    MockServer server([&] { return ++replies == 2 ? SlowServer::bulk("12345678") : good; });
+    MockServer server([&] { return ++replies == 2 ? bulk("12345678") : good; });
     begin(options_to(server.port()));
     for (const auto end : { End::answered, End::failed, End::answered }) {
         requests_.clear();

@@ -1,6 +1,7 @@
 // The fleet's scripts and how a node follows them, on a real Redis.
 
 #include "fleet_fixture.h"
+#include "resp_reply.h"
 
 namespace ratelimit::fleet {
 namespace {
@@ -107,13 +108,7 @@ TEST_F(FleetTest, a_reply_that_promises_more_and_does_not_lead_on_is_malformed)
     for (const int cursor : { 5, 6 }) {
         const std::string reply =
             "*8\r\n:1\r\n:" + std::to_string(cursor) + "\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1\r\n:5\r\n";
-        redisReader* reader = redisReaderCreate();
-        redisReaderFeed(reader, reply.data(), reply.size());
-        void* parsed = nullptr;
-        ASSERT_EQ(redisReaderGetReply(reader, &parsed), REDIS_OK);
-        EXPECT_EQ(SyncReply::parse(*static_cast<redisReply*>(parsed)).has_value(), cursor > 5);
-        freeReplyObject(parsed);
-        redisReaderFree(reader);
+        EXPECT_EQ(SyncReply::parse(*reply_of(reply)).has_value(), cursor > 5);
     }
 }
 

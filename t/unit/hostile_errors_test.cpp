@@ -4,6 +4,7 @@
 #include "client_fixture.h"
 #include "fleet_fixture.h"
 #include "mock_server.h"
+#include "resp_reply.h"
 
 namespace ratelimit {
 namespace {
@@ -28,11 +29,6 @@ struct Case {
 
 class HostileErrors : public ClientTest, public testing::WithParamInterface<Case> {
 protected:
-    static std::string bulk(const std::string& text)
-    {
-        return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
-    }
-
     static std::string error_of(const std::string& word, int port)
     {
         const std::string self = " 12539 127.0.0.1:" + std::to_string(port);
@@ -48,10 +44,7 @@ protected:
         server.reply_to("SENTINEL", "*2\r\n" + bulk("127.0.0.1") + bulk(port));
         server.reply_to("SUBSCRIBE", subscribed);
         server.reply_to("ROLE", "*3\r\n" + bulk("master") + ":0\r\n*0\r\n");
-        server.reply_to(
-            "CLUSTER",
-            "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" + bulk("127.0.0.1") + ":" + port + "\r\n"
-                + bulk("id"));
+        server.reply_to("CLUSTER", "*1\r\n" + slots_at(0, 16383, server.port()));
         if (refused == "ASKING") {
             server.reply_to("EVALSHA", error_of("ASK", server.port()));
         }

@@ -179,20 +179,14 @@ TEST_F(HostileServer, the_initial_load_of_the_fleet_survives_such_replies)
     }
 }
 
-std::string bulk(const std::string& text)
-{
-    return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
-}
-
 /// A reply to CLUSTER SLOTS with a master for each name, on this port.
 std::string map_of(const std::vector<std::string>& hosts, int port)
 {
     std::string text = "*" + std::to_string(hosts.size()) + "\r\n";
     for (std::size_t i = 0; i < hosts.size(); ++i) {
-        const std::string slot = ":" + std::to_string(i % 16'384) + "\r\n";
+        const std::size_t slot = i % 16'384;
         const bool last = i + 1 == hosts.size() && i < 16'384;
-        text += "*3\r\n" + slot + (last ? ":16383\r\n" : slot) + "*3\r\n" + bulk(hosts[i]) + ":"
-            + std::to_string(port) + "\r\n" + bulk("id");
+        text += slots_at(slot, last ? 16'383 : slot, port, hosts[i]);
     }
     return text;
 }

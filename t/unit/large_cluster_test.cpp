@@ -2,6 +2,7 @@
 
 #include "client_fixture.h"
 #include "redis/cluster_client.h"
+#include "resp_reply.h"
 
 #include <algorithm>
 #include <ctime>
@@ -10,21 +11,14 @@
 namespace ratelimit {
 namespace {
 
-std::string element(const std::string& word)
-{
-    return "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
-}
-
 /// A reply to CLUSTER SLOTS in which each slot is a range of its own, on another node than the
 /// slots beside it.
 std::string fragmented_map(std::size_t nodes)
 {
     std::string text = "*" + std::to_string(redis::slot_count) + "\r\n";
     for (std::size_t slot = 0; slot < redis::slot_count; ++slot) {
-        const auto number = ":" + std::to_string(slot) + "\r\n";
-        text += "*3\r\n" + number + number + "*3\r\n"
-            + element("a-node-of-a-large-cluster-" + std::to_string(slot % nodes) + ".test")
-            + ":6379\r\n" + element("id");
+        const auto host = "a-node-of-a-large-cluster-" + std::to_string(slot % nodes) + ".test";
+        text += slots_at(slot, slot, 6379, host);
     }
     return text;
 }
@@ -39,16 +33,11 @@ double time_of_map(LibeventLoop& loop, std::size_t nodes)
     Events events;
     redis::ClusterClient cluster({ loop, options, scripts, events });
     redis::MapSearchOwner& owner = cluster;
-    const auto text = fragmented_map(nodes);
-    redisReader* reader = redisReaderCreate();
-    redisReaderFeed(reader, text.data(), text.size());
-    void* reply = nullptr;
-    redisReaderGetReply(reader, &reply);
+    const auto reply = reply_of(fragmented_map(nodes));
     double best = 1e9;
     for (int i = 0; i < 6; ++i) {
         const auto began = std::clock();
-        const auto map = redis::read_cluster_slots(
-            *static_cast<redisReply*>(reply), options.servers[0].endpoint);
+        const auto map = redis::read_cluster_slots(*reply, options.servers[0].endpoint);
         owner.map_found(*map);
         // The first map creates the nodes.
         best = i == 0 ? best : std::min(best, double(std::clock() - began) / CLOCKS_PER_SEC);
@@ -56,8 +45,6 @@ double time_of_map(LibeventLoop& loop, std::size_t nodes)
     std::size_t known = 0;
     static_cast<redis::Client&>(cluster).each_server([&](redis::Server&) { ++known; });
     EXPECT_EQ(known, nodes);
-    freeReplyObject(reply);
-    redisReaderFree(reader);
     return best;
 }
 

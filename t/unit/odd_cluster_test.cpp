@@ -2,6 +2,7 @@
 
 #include "client_fixture.h"
 #include "mock_server.h"
+#include "resp_reply.h"
 
 #include <atomic>
 #include <thread>
@@ -11,28 +12,17 @@ namespace {
 
 using redis::Fate;
 
-std::string text(const std::string& word)
-{
-    return "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
-}
-
 /// A reply to CLUSTER SLOTS of a cluster of one node.
 std::string map_to(int port, const std::string& host = "127.0.0.1")
 {
-    return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" + text(host) + ":" + std::to_string(port) + "\r\n"
-        + text("id");
+    return "*1\r\n" + slots_at(0, 16383, port, host);
 }
 
 /// Of a cluster of two nodes, the second of which has the slot of "key". 0: the map leaves it out.
 std::string map_to(int port, int second)
 {
-    const auto range = [](const char* slots, int node) {
-        return slots + std::string("*3\r\n") + text("127.0.0.1") + ":" + std::to_string(node)
-            + "\r\n" + text("id");
-    };
-    const std::string first = range("*3\r\n:0\r\n:8191\r\n", port);
-    return second == 0 ? "*1\r\n" + first
-                       : "*2\r\n" + first + range("*3\r\n:8192\r\n:16383\r\n", second);
+    const std::string first = slots_at(0, 8191, port);
+    return second == 0 ? "*1\r\n" + first : "*2\r\n" + first + slots_at(8192, 16383, second);
 }
 
 std::string moved_to(int port)
@@ -130,7 +120,7 @@ TEST_F(OddCluster, a_call_redirected_to_a_dead_node_waits_for_a_takeover_until_i
 TEST_F(OddCluster, a_call_lost_with_a_connection_without_a_reply_is_retried_on_another_node)
 {
     int own = 0;
-    MockServer heir([] { return text("x"); });
+    MockServer heir([] { return bulk("x"); });
     MockServer dying([] { return "close"; }, [&] { return map_to(heir.port(), own); });
     own = dying.port();
     start_cluster(dying);
@@ -164,7 +154,7 @@ TEST_F(OddCluster, each_seed_that_hangs_delays_the_map_by_a_moment_only)
     other.pause();
     third.pause();
     int own = 0;
-    MockServer good([] { return text("x"); }, [&] { return map_to(own); });
+    MockServer good([] { return bulk("x"); }, [&] { return map_to(own); });
     own = good.port();
     auto options = options_to(one.port());
     options.servers.push_back(server_at(other.port()));
@@ -222,7 +212,7 @@ TEST_F(OddCluster, a_call_to_a_slot_without_an_owner_is_retried_and_the_node_sta
     int calls = 0;
     MockServer one(
         [&] {
-            return ++calls <= 3 ? std::string("-CLUSTERDOWN Hash slot not served\r\n") : text("x");
+            return ++calls <= 3 ? std::string("-CLUSTERDOWN Hash slot not served\r\n") : bulk("x");
         },
         [&] { return map_to(own); });
     own = one.port();
@@ -235,7 +225,7 @@ TEST_F(OddCluster, a_call_to_a_slot_without_an_owner_is_retried_and_the_node_sta
 TEST_F(OddCluster, of_several_addresses_of_a_nodes_name_the_one_that_works_is_found)
 {
     int own = 0;
-    MockServer one([] { return text("x"); }, [&] { return map_to(own, "node.test"); });
+    MockServer one([] { return bulk("x"); }, [&] { return map_to(own, "node.test"); });
     own = one.port();
     loop_.names["node.test"] = { { "127.0.0.8", "127.0.0.9", "127.0.0.1" }, 1s };
     start_cluster(one);
@@ -254,8 +244,8 @@ TEST_F(OddCluster, a_takeover_that_the_map_shows_may_lose_counts)
 {
     std::atomic<int> owner{ 0 };
     int own = 0;
-    MockServer seed([] { return text("x"); }, [&] { return map_to(own, owner); });
-    auto dying = std::make_unique<MockServer>([] { return text("x"); });
+    MockServer seed([] { return bulk("x"); }, [&] { return map_to(own, owner); });
+    auto dying = std::make_unique<MockServer>([] { return bulk("x"); });
     own = seed.port();
     owner = dying->port();
     start_cluster(seed);
@@ -272,10 +262,10 @@ TEST_F(OddCluster, a_takeover_that_a_redirection_shows_may_lose_counts)
 {
     int own = 0;
     int owner = 0;
-    MockServer heir([] { return text("x"); });
+    MockServer heir([] { return bulk("x"); });
     MockServer seed(
         [&] { return redirection("MOVED", heir.port()); }, [&] { return map_to(own, owner); });
-    auto dying = std::make_unique<MockServer>([] { return text("x"); });
+    auto dying = std::make_unique<MockServer>([] { return bulk("x"); });
     own = seed.port();
     owner = dying->port();
     start_cluster(seed);
@@ -295,11 +285,11 @@ TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
         events_.losses = 0;
         int own = 0;
         std::atomic<int> owner{ 0 };
-        MockServer heir([] { return text("x"); });
+        MockServer heir([] { return bulk("x"); });
         MockServer demoted([&] {
             return by_map ? std::string("-CLUSTERDOWN\r\n") : redirection("MOVED", heir.port());
         });
-        MockServer seed([] { return text("x"); }, [&] { return map_to(own, owner); });
+        MockServer seed([] { return bulk("x"); }, [&] { return map_to(own, owner); });
         own = seed.port();
         owner = demoted.port();
         start_cluster(seed);
@@ -317,7 +307,7 @@ TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
 TEST_F(OddCluster, a_master_that_is_cut_off_from_the_others_is_left_before_the_map_is_read_again)
 {
     int own = 0;
-    MockServer heir([] { return text("x"); });
+    MockServer heir([] { return bulk("x"); });
     MockServer cut_off([] { return "-CLUSTERDOWN The cluster is down\r\n"; });
     MockServer seed(
         [&] { return redirection("MOVED", heir.port()); },
@@ -334,7 +324,7 @@ TEST_F(OddCluster, a_slot_that_the_map_leaves_out_in_a_takeover_is_found_by_its_
     int own = 0;
     std::atomic<int> maps{ 0 };
     std::atomic<int> owner{ 0 };
-    MockServer heir([] { return text("x"); });
+    MockServer heir([] { return bulk("x"); });
     const std::string down = "-CLUSTERDOWN Hash slot not served\r\n";
     MockServer demoted([&] { return maps == 1 ? down : redirection("MOVED", heir.port()); });
     MockServer seed(
@@ -355,7 +345,7 @@ TEST_F(OddCluster, a_slot_that_moves_between_masters_loses_no_counts)
 {
     int own = 0;
     int second = 0;
-    MockServer seed([] { return text("x"); }, [&] { return map_to(own, second); });
+    MockServer seed([] { return bulk("x"); }, [&] { return map_to(own, second); });
     MockServer owner([&] { return redirection("MOVED", own); });
     own = seed.port();
     second = owner.port();
@@ -368,7 +358,7 @@ TEST_F(OddCluster, a_slot_that_moves_between_masters_loses_no_counts)
 TEST_F(OddCluster, a_slot_that_is_being_moved_keeps_its_owner)
 {
     int own = 0;
-    MockServer next([] { return text("x"); });
+    MockServer next([] { return bulk("x"); });
     MockServer owner([&] { return redirection("ASK", next.port()); }, [&] { return map_to(own); });
     own = owner.port();
     start_cluster(owner);

@@ -2,6 +2,7 @@
 
 #include "client_fixture.h"
 #include "mock_server.h"
+#include "resp_reply.h"
 
 namespace ratelimit {
 namespace {
@@ -16,16 +17,11 @@ protected:
 
     static std::string address_of(int port)
     {
-        const auto digits = std::to_string(port);
-        return "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(digits.size()) + "\r\n" + digits
-            + "\r\n";
+        return "*2\r\n" + bulk("127.0.0.1") + bulk(std::to_string(port));
     }
 
     void report(const std::string& what, const std::string& news)
     {
-        const auto bulk = [](const std::string& text) {
-            return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
-        };
         sentinel_.send_to_all("*3\r\n" + bulk("message") + bulk(what) + bulk(news));
     }
 

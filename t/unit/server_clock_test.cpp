@@ -1,6 +1,7 @@
 // What a worker knows of the clock of a server of Redis: its time, and that it was set back.
 
 #include "redis/server_clock.h"
+#include "resp_reply.h"
 
 #include <chrono>
 #include <string>
@@ -18,20 +19,10 @@ protected:
     /// A reply to TIME, which was called `ago`.
     void show(microseconds time, microseconds ago = 0s)
     {
-        std::string texts[2] = { std::to_string(time.count() / 1'000'000),
-                                 std::to_string(time.count() % 1'000'000) };
-        redisReply parts[2]{};
-        redisReply* elements[2] = { &parts[0], &parts[1] };
-        for (int i = 0; i < 2; ++i) {
-            parts[i].type = REDIS_REPLY_STRING;
-            parts[i].str = texts[i].data();
-            parts[i].len = texts[i].size();
-        }
-        redisReply reply{};
-        reply.type = REDIS_REPLY_ARRAY;
-        reply.elements = 2;
-        reply.element = elements;
-        ASSERT_TRUE(clock_.set(reply, now() - ago));
+        const auto reply = reply_of(
+            "*2\r\n" + bulk(std::to_string(time.count() / 1'000'000))
+            + bulk(std::to_string(time.count() % 1'000'000)));
+        ASSERT_TRUE(clock_.set(*reply, now() - ago));
     }
 
     /// A call that was made `ago` and executed when the clock showed `time`. Its reply is read now.

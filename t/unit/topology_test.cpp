@@ -3,6 +3,7 @@
 #include "redis/cluster_slots.h"
 #include "redis/hash_ring.h"
 #include "redis/hash_slot.h"
+#include "resp_reply.h"
 
 #include <array>
 #include <cmath>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <hiredis/hiredis.h>
 
 namespace ratelimit::redis {
 namespace {
@@ -165,36 +165,14 @@ TEST(Redirection, IsNotReadFromGarbage)
     }
 }
 
-/// The reply that hiredis reads from these bytes.
-class Reply {
-public:
-    explicit Reply(std::string_view bytes) : reader_(redisReaderCreate())
-    {
-        redisReaderFeed(reader_, bytes.data(), bytes.size());
-        redisReaderGetReply(reader_, &reply_);
-    }
-    ~Reply()
-    {
-        freeReplyObject(reply_);
-        redisReaderFree(reader_);
-    }
-    Reply(const Reply&) = delete;
-    Reply& operator=(const Reply&) = delete;
-    const redisReply& operator*() const { return *static_cast<redisReply*>(reply_); }
-
-private:
-    redisReader* reader_;
-    void* reply_ = nullptr;
-};
-
 TEST(ClusterSlots, AMapNamesTheMasterOfEachSlot)
 {
     const Endpoint source = announced_endpoint("10.0.0.1", 7000);
-    const Reply reply("*2\r\n"
-                      "*4\r\n:0\r\n:5460\r\n"
-                      "*4\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n*0\r\n"
-                      "*4\r\n$9\r\n127.0.0.2\r\n:7003\r\n$2\r\nid\r\n*0\r\n"
-                      "*3\r\n:5461\r\n:16383\r\n*3\r\n$0\r\n\r\n:7001\r\n$2\r\nid\r\n");
+    const auto reply = reply_of("*2\r\n"
+                                "*4\r\n:0\r\n:5460\r\n"
+                                "*4\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n*0\r\n"
+                                "*4\r\n$9\r\n127.0.0.2\r\n:7003\r\n$2\r\nid\r\n*0\r\n"
+                                "*3\r\n:5461\r\n:16383\r\n*3\r\n$0\r\n\r\n:7001\r\n$2\r\nid\r\n");
     const auto map = read_cluster_slots(*reply, source);
     ASSERT_TRUE(map);
     ASSERT_EQ(map->size(), 2U);
@@ -207,8 +185,9 @@ TEST(ClusterSlots, AMapNamesTheMasterOfEachSlot)
 
 TEST(ClusterSlots, ANodeAnnouncedByNameIsConnectedByItsAddress)
 {
-    const Reply reply("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$12\r\nnode.example\r\n:7000\r\n$2\r\nid\r\n"
-                      "*2\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n");
+    const auto reply =
+        reply_of("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$12\r\nnode.example\r\n:7000\r\n$2\r\nid\r\n"
+                 "*2\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n");
     const auto map = read_cluster_slots(*reply, announced_endpoint("10.0.0.1", 7000));
     ASSERT_TRUE(map);
     EXPECT_EQ((*map)[0].master.name, "node.example:7000");
@@ -218,8 +197,8 @@ TEST(ClusterSlots, ANodeAnnouncedByNameIsConnectedByItsAddress)
 
 TEST(ClusterSlots, ANodeWithoutAnAnnouncedNameIsConnectedByItsAddress)
 {
-    const Reply reply("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$1\r\n?\r\n:7000\r\n$2\r\nid\r\n"
-                      "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.9\r\n");
+    const auto reply = reply_of("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$1\r\n?\r\n:7000\r\n$2\r\nid\r\n"
+                                "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.9\r\n");
     const auto map = read_cluster_slots(*reply, announced_endpoint("10.0.0.1", 7000));
     ASSERT_TRUE(map);
     EXPECT_EQ((*map)[0].master.name, "10.0.0.9:7000");
@@ -236,7 +215,7 @@ TEST(ClusterSlots, AReplyThatIsNoMapIsRejected)
                                // Of ranges that overlap, thousands could be large.
                                "*2\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n"
                                "*3\r\n:9\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n" }) {
-        const Reply reply(bytes);
+        const auto reply = reply_of(bytes);
         EXPECT_FALSE(read_cluster_slots(*reply, announced_endpoint("10.0.0.1", 7000))) << bytes;
     }
 }
