@@ -235,16 +235,14 @@ TEST_F(BatchedInCluster, checks_of_one_slot_share_a_call)
 
 TEST_F(BatchedInCluster, checks_whose_keys_a_slot_migration_separates_are_sent_again_one_by_one)
 {
-    int port = 0;
     std::atomic<int> calls = 0;
     MockServer node(
         [&calls] {
             return calls++ == 0 ? "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
                                 : bulk(doubles({ 1, 99, 5, 0, 0, 0 }));
         },
-        [&port] { return "*1\r\n" + slots_at(0, 16383, port); });
-    port = node.port();
-    begin(cluster(options_to(port)));
+        [](int own) { return "*1\r\n" + slots_at(0, 16383, own); });
+    begin(cluster(options_to(node.port())));
     send_keys({ "{a}1", "{a}2", "{a}3" });
     ASSERT_TRUE(run());
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 99, 99 }));

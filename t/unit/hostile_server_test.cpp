@@ -221,9 +221,8 @@ TEST_F(HostileCluster, a_map_with_more_masters_than_allowed_is_refused)
 {
     for (const int masters : { 20, 21, 20'000 }) {
         events_ = {};
-        int port = 0;
-        MockServer node([] { return "+OK\r\n"; }, [&] { return map_of(hosts(masters), port); });
-        port = node.port();
+        MockServer node(
+            [] { return "+OK\r\n"; }, [&](int own) { return map_of(hosts(masters), own); });
         start_cluster(node);
         ASSERT_TRUE(
             loop_.run_until([&] { return !events_.unknown.empty() || !events_.known.empty(); }));
@@ -247,7 +246,7 @@ TEST_F(HostileCluster, redirections_add_no_more_masters_than_allowed)
                     + std::to_string(1 + calls % 200);
                 return word + "1 " + host + ":" + std::to_string(port) + "\r\n";
             },
-            [&] { return map_of({ "127.0.0.1" }, port); });
+            [](int own) { return map_of({ "127.0.0.1" }, own); });
         port = node.port();
         start_cluster(node);
         ASSERT_TRUE(loop_.run_until([&] { return servers() == 1; }));

@@ -21,11 +21,11 @@ MockServer::MockServer(std::function<std::string()> answer)
 }
 
 MockServer::MockServer(std::function<std::string()> answer, std::string map)
-    : MockServer(std::move(answer), std::function([map = std::move(map)] { return map; }))
+    : MockServer(std::move(answer), std::function([map = std::move(map)](int) { return map; }))
 {
 }
 
-MockServer::MockServer(std::function<std::string()> answer, std::function<std::string()> map)
+MockServer::MockServer(std::function<std::string()> answer, std::function<std::string(int)> map)
     : answer_(std::move(answer)),
       map_(std::move(map)),
       listener_(socket(AF_INET, SOCK_STREAM, 0)),
@@ -111,7 +111,7 @@ bool MockServer::serve_commands(int client, redisReader& reader)
         } else if (name == "TIME") {
             output += ignores_time_ ? "" : "*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n";
         } else if (name == "CLUSTER") {
-            output += map_();
+            output += map_(port_);
         } else if (name == "EVALSHA") {
             ++calls_;
             const std::string answer = answer_();

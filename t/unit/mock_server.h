@@ -17,8 +17,8 @@ namespace ratelimit {
 class MockServer {
 public:
     explicit MockServer(std::function<std::string()> answer);
-    /// `map`: the reply to CLUSTER SLOTS.
-    MockServer(std::function<std::string()> answer, std::function<std::string()> map);
+    /// `map`: the reply to CLUSTER SLOTS, by the port of this server.
+    MockServer(std::function<std::string()> answer, std::function<std::string(int)> map);
     MockServer(std::function<std::string()> answer, std::string map);
     ~MockServer();
     MockServer(const MockServer&) = delete;
@@ -51,7 +51,7 @@ private:
     bool serve_commands(int client, redisReader& reader);
 
     std::function<std::string()> answer_;
-    std::function<std::string()> map_;
+    std::function<std::string(int)> map_;
     std::map<std::string, std::string> replies_;  // by command
     std::mutex unasked_guard_;
     std::string unasked_;

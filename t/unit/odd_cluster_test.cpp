@@ -76,9 +76,7 @@ TEST_F(OddCluster, an_invalid_map_is_reported_once_and_requested_again)
 
 TEST_F(OddCluster, a_client_that_rested_reconnects_to_its_nodes)
 {
-    int port = 0;
-    MockServer node([] { return "$1\r\nx\r\n"; }, [&] { return map_to(port); });
-    port = node.port();
+    MockServer node([] { return bulk("x"); }, [](int own) { return map_to(own); });
     start_cluster(node);
     EXPECT_EQ(ask("x"), "x");
     for (int i = 0; i < 2; ++i) {
@@ -91,11 +89,10 @@ TEST_F(OddCluster, a_client_that_rested_reconnects_to_its_nodes)
 
 TEST_F(OddCluster, a_call_that_two_nodes_redirect_to_each_other_fails)
 {
-    int ports[2] = {};
-    MockServer one([&] { return moved_to(ports[1]); }, [&] { return map_to(ports[0]); });
-    MockServer other([&] { return moved_to(ports[0]); }, "+OK\r\n");
-    ports[0] = one.port();
-    ports[1] = other.port();
+    int port = 0;
+    MockServer one([&] { return moved_to(port); }, [](int own) { return map_to(own); });
+    MockServer other([&] { return moved_to(one.port()); }, "+OK\r\n");
+    port = other.port();
     start_cluster(one);
     EXPECT_EQ(ask("x"), "error reply");
     EXPECT_GT(one.calls() + other.calls(), 2);
@@ -105,9 +102,7 @@ TEST_F(OddCluster, a_call_that_two_nodes_redirect_to_each_other_fails)
 TEST_F(OddCluster, a_call_redirected_to_a_dead_node_waits_for_a_takeover_until_its_timeout)
 {
     const int dead = free_port();
-    int own = 0;
-    MockServer one([&] { return moved_to(dead); }, [&] { return map_to(own); });
-    own = one.port();
+    MockServer one([&] { return moved_to(dead); }, [](int own) { return map_to(own); });
     start_cluster(one);
     const auto began = loop_.now();
     const auto end =
@@ -119,10 +114,8 @@ TEST_F(OddCluster, a_call_redirected_to_a_dead_node_waits_for_a_takeover_until_i
 
 TEST_F(OddCluster, a_call_lost_with_a_connection_without_a_reply_is_retried_on_another_node)
 {
-    int own = 0;
     MockServer heir([] { return bulk("x"); });
-    MockServer dying([] { return "close"; }, [&] { return map_to(heir.port(), own); });
-    own = dying.port();
+    MockServer dying([] { return "close"; }, [&](int own) { return map_to(heir.port(), own); });
     start_cluster(dying);
     ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
     EXPECT_EQ(ask("x"), "x");
@@ -133,9 +126,7 @@ TEST_F(OddCluster, a_call_lost_with_a_connection_without_a_reply_is_retried_on_a
 TEST_F(OddCluster, a_call_redirected_to_a_hung_node_ends_in_time)
 {
     RedisServer hung;
-    int own = 0;
-    MockServer one([&] { return moved_to(hung.port()); }, [&] { return map_to(own); });
-    own = one.port();
+    MockServer one([&] { return moved_to(hung.port()); }, [](int own) { return map_to(own); });
     hung.pause();
     start_cluster(one);
     const auto began = loop_.now();
@@ -153,9 +144,7 @@ TEST_F(OddCluster, each_seed_that_hangs_delays_the_map_by_a_moment_only)
     one.pause();
     other.pause();
     third.pause();
-    int own = 0;
-    MockServer good([] { return bulk("x"); }, [&] { return map_to(own); });
-    own = good.port();
+    MockServer good([] { return bulk("x"); }, [](int own) { return map_to(own); });
     auto options = options_to(one.port());
     options.servers.push_back(server_at(other.port()));
     options.servers.push_back(server_at(third.port()));
@@ -176,7 +165,6 @@ TEST_F(OddCluster, any_late_reply_of_a_node_closes_its_breaker)
          { "-MOVED 1 127.0.0.1:1\r\n", "-CLUSTERDOWN no\r\n", "-TRYAGAIN no\r\n", "*0\r\n" }) {
         events_ = {};
         std::atomic<bool> hangs{ true };
-        int own = 0;
         MockServer one(
             [&] {
                 while (hangs) {
@@ -184,8 +172,7 @@ TEST_F(OddCluster, any_late_reply_of_a_node_closes_its_breaker)
                 }
                 return reply;
             },
-            [&] { return map_to(own); });
-        own = one.port();
+            [](int own) { return map_to(own); });
         auto options = options_to(one.port());
         options.topology = redis::Topology::cluster;
         options.server.timeout = 50ms;
@@ -208,14 +195,12 @@ TEST_F(OddCluster, any_late_reply_of_a_node_closes_its_breaker)
 
 TEST_F(OddCluster, a_call_to_a_slot_without_an_owner_is_retried_and_the_node_stays_up)
 {
-    int own = 0;
     int calls = 0;
     MockServer one(
         [&] {
             return ++calls <= 3 ? std::string("-CLUSTERDOWN Hash slot not served\r\n") : bulk("x");
         },
-        [&] { return map_to(own); });
-    own = one.port();
+        [](int own) { return map_to(own); });
     start_cluster(one);
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(events_.downs, 0);
@@ -224,9 +209,7 @@ TEST_F(OddCluster, a_call_to_a_slot_without_an_owner_is_retried_and_the_node_sta
 
 TEST_F(OddCluster, of_several_addresses_of_a_nodes_name_the_one_that_works_is_found)
 {
-    int own = 0;
-    MockServer one([] { return bulk("x"); }, [&] { return map_to(own, "node.test"); });
-    own = one.port();
+    MockServer one([] { return bulk("x"); }, [](int own) { return map_to(own, "node.test"); });
     loop_.names["node.test"] = { { "127.0.0.8", "127.0.0.9", "127.0.0.1" }, 1s };
     start_cluster(one);
     EXPECT_EQ(ask("x"), "x");
@@ -243,16 +226,14 @@ std::string redirection(const std::string& kind, int port)
 TEST_F(OddCluster, a_takeover_that_the_map_shows_may_lose_counts)
 {
     std::atomic<int> owner{ 0 };
-    int own = 0;
-    MockServer seed([] { return bulk("x"); }, [&] { return map_to(own, owner); });
+    MockServer seed([] { return bulk("x"); }, [&](int own) { return map_to(own, owner); });
     auto dying = std::make_unique<MockServer>([] { return bulk("x"); });
-    own = seed.port();
     owner = dying->port();
     start_cluster(seed);
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(events_.losses, 0);
     note_owner_when_lost();
-    owner = own;
+    owner = seed.port();
     dying.reset();
     EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
     EXPECT_TRUE(owner_lost_);
@@ -260,13 +241,12 @@ TEST_F(OddCluster, a_takeover_that_the_map_shows_may_lose_counts)
 
 TEST_F(OddCluster, a_takeover_that_a_redirection_shows_may_lose_counts)
 {
-    int own = 0;
     int owner = 0;
     MockServer heir([] { return bulk("x"); });
     MockServer seed(
-        [&] { return redirection("MOVED", heir.port()); }, [&] { return map_to(own, owner); });
+        [&] { return redirection("MOVED", heir.port()); },
+        [&](int own) { return map_to(own, owner); });
     auto dying = std::make_unique<MockServer>([] { return bulk("x"); });
-    own = seed.port();
     owner = dying->port();
     start_cluster(seed);
     EXPECT_EQ(ask("x"), "x");
@@ -283,14 +263,12 @@ TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
 {
     for (const bool by_map : { false, true }) {
         events_.losses = 0;
-        int own = 0;
         std::atomic<int> owner{ 0 };
         MockServer heir([] { return bulk("x"); });
         MockServer demoted([&] {
             return by_map ? std::string("-CLUSTERDOWN\r\n") : redirection("MOVED", heir.port());
         });
-        MockServer seed([] { return bulk("x"); }, [&] { return map_to(own, owner); });
-        own = seed.port();
+        MockServer seed([] { return bulk("x"); }, [&](int own) { return map_to(own, owner); });
         owner = demoted.port();
         start_cluster(seed);
         note_owner_when_lost();
@@ -306,13 +284,11 @@ TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
 
 TEST_F(OddCluster, a_master_that_is_cut_off_from_the_others_is_left_before_the_map_is_read_again)
 {
-    int own = 0;
     MockServer heir([] { return bulk("x"); });
     MockServer cut_off([] { return "-CLUSTERDOWN The cluster is down\r\n"; });
     MockServer seed(
         [&] { return redirection("MOVED", heir.port()); },
-        [&] { return map_to(own, cut_off.port()); });
-    own = seed.port();
+        [&](int own) { return map_to(own, cut_off.port()); });
     start_cluster(seed);
     ASSERT_TRUE(loop_.run_until([&] { return cut_off.connections() == 1; }));
     EXPECT_EQ(ask("x"), "x");
@@ -321,15 +297,13 @@ TEST_F(OddCluster, a_master_that_is_cut_off_from_the_others_is_left_before_the_m
 
 TEST_F(OddCluster, a_slot_that_the_map_leaves_out_in_a_takeover_is_found_by_its_last_owner)
 {
-    int own = 0;
     std::atomic<int> maps{ 0 };
     std::atomic<int> owner{ 0 };
     MockServer heir([] { return bulk("x"); });
     const std::string down = "-CLUSTERDOWN Hash slot not served\r\n";
     MockServer demoted([&] { return maps == 1 ? down : redirection("MOVED", heir.port()); });
     MockServer seed(
-        [&] { return down; }, [&] { return map_to(own, ++maps == 1 ? owner.load() : 0); });
-    own = seed.port();
+        [&] { return down; }, [&](int own) { return map_to(own, ++maps == 1 ? owner.load() : 0); });
     owner = demoted.port();
     start_cluster(seed);
     ASSERT_TRUE(loop_.run_until([&] { return demoted.connections() == 1; }));
@@ -343,11 +317,9 @@ TEST_F(OddCluster, a_slot_that_the_map_leaves_out_in_a_takeover_is_found_by_its_
 
 TEST_F(OddCluster, a_slot_that_moves_between_masters_loses_no_counts)
 {
-    int own = 0;
     int second = 0;
-    MockServer seed([] { return bulk("x"); }, [&] { return map_to(own, second); });
-    MockServer owner([&] { return redirection("MOVED", own); });
-    own = seed.port();
+    MockServer seed([] { return bulk("x"); }, [&](int own) { return map_to(own, second); });
+    MockServer owner([&] { return redirection("MOVED", seed.port()); });
     second = owner.port();
     start_cluster(seed);
     EXPECT_EQ(ask("x"), "x");
@@ -357,10 +329,9 @@ TEST_F(OddCluster, a_slot_that_moves_between_masters_loses_no_counts)
 
 TEST_F(OddCluster, a_slot_that_is_being_moved_keeps_its_owner)
 {
-    int own = 0;
     MockServer next([] { return bulk("x"); });
-    MockServer owner([&] { return redirection("ASK", next.port()); }, [&] { return map_to(own); });
-    own = owner.port();
+    MockServer owner(
+        [&] { return redirection("ASK", next.port()); }, [](int own) { return map_to(own); });
     start_cluster(owner);
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(ask("x"), "x");
