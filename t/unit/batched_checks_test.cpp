@@ -205,11 +205,6 @@ TEST_F(SlottedServer, gets_single_checks_after_it_has_refused_keys_of_several_sl
 
 class BatchedInCluster : public SlottedServer {
 protected:
-    static redis::ClientOptions cluster(redis::ClientOptions options)
-    {
-        options.topology = redis::Topology::cluster;
-        return options;
-    }
     void send_keys(std::initializer_list<const char*> keys)
     {
         for (const char* key : keys) {
@@ -224,7 +219,7 @@ TEST_F(BatchedInCluster, checks_of_one_slot_share_a_call)
     ASSERT_TRUE(loop_.run_until([this] {
         return slotted_.ask({ "CLUSTER", "INFO" }).find("cluster_state:ok") != std::string::npos;
     }));
-    begin(cluster(options_to(slotted_.port())));
+    begin(options_to(slotted_.port(), redis::Topology::cluster));
     load_scripts(slotted_);
     send_keys({ "{a}1", "{a}2", "{a}3", "{b}1", "{b}2" });
     ASSERT_TRUE(run());
@@ -242,7 +237,7 @@ TEST_F(BatchedInCluster, checks_whose_keys_a_slot_migration_separates_are_sent_a
                                 : bulk(doubles({ 1, 99, 5, 0, 0, 0 }));
         },
         [](int own) { return "*1\r\n" + slots_at(0, 16383, own); });
-    begin(cluster(options_to(node.port())));
+    begin(options_to(node.port(), redis::Topology::cluster));
     send_keys({ "{a}1", "{a}2", "{a}3" });
     ASSERT_TRUE(run());
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 99, 99 }));

@@ -121,10 +121,12 @@ protected:
         return { redis::announced_endpoint("127.0.0.1", static_cast<std::uint16_t>(port)) };
     }
 
-    redis::ClientOptions options_to(int port)
+    redis::ClientOptions options_to(int port, redis::Topology topology = redis::Topology::ring)
     {
         redis::ClientOptions options;
         options.servers = { server_at(port) };
+        options.topology = topology;
+        options.master = "main";  // of sentinels
         options.server.timeout = 10s;
         options.server.connect_timeout = 10s;
         return options;
@@ -147,6 +149,12 @@ protected:
         return *client_;
     }
 
+    /// Sends a call, and waits for its end.
+    bool finish(EchoCall& call)
+    {
+        return client_->send(call) && loop_.run_until([&] { return call.ended(); });
+    }
+
     /// The reply to one call, or the reason of its failure.
     std::string ask(const std::string& argument)
     {
@@ -157,6 +165,15 @@ protected:
         EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
         EXPECT_EQ(call.ends, 1);
         return call.answer ? *call.answer : std::string(redis::describe(*call.fate));
+    }
+
+    void ask_for_a_second()
+    {
+        const auto end = loop_.now() + 1s;
+        while (loop_.now() < end) {
+            ask("x");
+            loop_.run_for(1ms);
+        }
     }
 
     /// Afterwards no call has to be sent again because its script was missing.

@@ -172,8 +172,7 @@ TEST_F(ClientTest, a_call_in_flight_on_a_lost_connection_is_retried_once)
     EchoCall first("first");
     start_ready(options_to(server.port()));
     loop_.run_for(1200ms);  // a silent wait: the connection counts as good then
-    ASSERT_TRUE(client_->send(first));
-    ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
+    ASSERT_TRUE(finish(first));
     EXPECT_EQ(first.fate, Fate::lost);
     EXPECT_EQ(first.ends, 1);
     EXPECT_EQ(server.calls(), 2);
@@ -207,8 +206,7 @@ TEST_F(ClientTest, a_call_that_is_not_repeatable_is_not_retried)
     EXPECT_EQ(ask("x"), "x");
     EchoCall refund("refund");
     refund.repeatable = false;
-    ASSERT_TRUE(client_->send(refund));
-    ASSERT_TRUE(loop_.run_until([&] { return refund.ended(); }));
+    ASSERT_TRUE(finish(refund));
     EXPECT_EQ(refund.fate, Fate::lost);
     EXPECT_EQ(server.calls(), 2);
 }
@@ -217,11 +215,7 @@ TEST_F(ClientTest, reconnects_to_a_server_that_closes_every_connection_are_rare)
 {
     MockServer server([] { return "close"; });
     start_ready(options_to(server.port()));
-    const auto end = loop_.now() + 1s;
-    while (loop_.now() < end) {
-        ask("x");
-        loop_.run_for(1ms);
-    }
+    ask_for_a_second();
     EXPECT_LE(server.connections(), 10);
 }
 
@@ -238,9 +232,7 @@ TEST_F(
         start_ready(options);
         loop_.run_until([&] {
             EchoCall call("x");
-            if (client_->send(call)) {
-                loop_.run_until([&] { return call.ended(); });
-            }
+            finish(call);
             loop_.run_for(1ms);
             return server.connections() >= 6;
         });
@@ -321,11 +313,7 @@ TEST_F(
 {
     MockServer server([] { return "-LOADING no use\r\n"; });
     start_ready(options_to(server.port()));
-    const auto end = loop_.now() + 1s;
-    while (loop_.now() < end) {
-        ask("x");
-        loop_.run_for(2ms);
-    }
+    ask_for_a_second();
     EXPECT_EQ(events_.ups, 1);
     EXPECT_EQ(events_.downs, 1);
     EXPECT_LE(server.connections(), 10);
@@ -372,8 +360,7 @@ TEST_F(ClientTest, replies_without_a_call_are_dropped)
     MockServer server([] { return "+one\r\n+two\r\n:3\r\n"; });
     start_ready(options_to(server.port()));
     EchoCall call("x");
-    ASSERT_TRUE(client_->send(call));
-    ASSERT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    ASSERT_TRUE(finish(call));
     EXPECT_EQ(call.answer, "one");
     loop_.run_for(20ms);  // a silent wait: for the other replies
 }

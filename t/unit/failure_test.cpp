@@ -26,11 +26,10 @@ TEST_F(FailingRedis, a_call_times_out_and_its_late_reply_is_dropped)
     auto options = options_to(server_.port());
     options.server.timeout = 500ms;
     options.server.breaker_open = 60s;  // the connection is kept, however long the machine takes
-    auto& client = start_ready(options);
+    start_ready(options);
     server_.pause();
     EchoCall late("late");
-    ASSERT_TRUE(client.send(late));
-    ASSERT_TRUE(loop_.run_until([&] { return late.ended(); }));
+    ASSERT_TRUE(finish(late));
     EXPECT_EQ(late.fate, Fate::overdue);
     server_.resume();
     EXPECT_TRUE(loop_.run_until([this] { return ask("next") == "next"; }));
@@ -105,15 +104,13 @@ TEST_F(FailingRedis, a_call_sent_after_others_timed_out_times_out_as_soon)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 300ms;
-    auto& client = start_ready(options);
+    start_ready(options);
     server_.pause();
     EchoCall first("first");
-    client.send(first);
-    ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
+    ASSERT_TRUE(finish(first));
     EchoCall second("second");
     const auto began = loop_.now();
-    client.send(second);
-    ASSERT_TRUE(loop_.run_until([&] { return second.ended(); }));
+    ASSERT_TRUE(finish(second));
     EXPECT_LT(loop_.now() - began, 2s);  // and not at the stall bound, three seconds
     server_.resume();
 }

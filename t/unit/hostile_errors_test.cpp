@@ -52,9 +52,7 @@ protected:
 
     redis::ClientOptions options_of(const MockServer& server)
     {
-        auto options = options_to(server.port());
-        options.topology = GetParam().topology;
-        options.master = "main";
+        auto options = options_to(server.port(), GetParam().topology);
         options.server.password = "secret";
         options.sentinel_password = "secret";
         options.server.database = GetParam().topology == Topology::ring ? 1 : 0;

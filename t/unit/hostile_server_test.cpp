@@ -143,10 +143,7 @@ TEST_F(HostileServer, a_sentinel_that_sends_such_replies_is_left)
         events_ = {};
         MockServer sentinel([] { return "+OK\r\n"; });
         sentinel.reply_to("SENTINEL", answer);
-        auto options = options_to(sentinel.port());
-        options.topology = redis::Topology::sentinel;
-        options.master = "main";
-        start(options);
+        start(options_to(sentinel.port(), redis::Topology::sentinel));
         ASSERT_TRUE(loop_.run_until([&] { return !events_.unknown.empty(); }));
         EXPECT_TRUE(events_.unknown[0].starts_with("a reply is ")) << events_.unknown[0];
         client_.reset();
@@ -158,9 +155,7 @@ TEST_F(HostileServer, a_node_of_a_cluster_that_sends_such_maps_is_left)
     for (const std::string& answer : { nested(400'000), many_arrays() }) {
         events_ = {};
         MockServer node([] { return "+OK\r\n"; }, answer);
-        auto options = options_to(node.port());
-        options.topology = redis::Topology::cluster;
-        start(options);
+        start(options_to(node.port(), redis::Topology::cluster));
         ASSERT_TRUE(loop_.run_until([&] { return !events_.unknown.empty(); }));
         EXPECT_TRUE(events_.unknown[0].starts_with("a reply is ")) << events_.unknown[0];
         client_.reset();
@@ -202,11 +197,10 @@ std::vector<std::string> hosts(int count)
 
 class HostileCluster : public ClientTest {
 protected:
-    redis::Client& start_cluster(const MockServer& node, std::size_t most_masters = 20)
+    redis::Client& start_cluster(const MockServer& node)
     {
-        auto options = options_to(node.port());
-        options.topology = redis::Topology::cluster;
-        options.most_masters = most_masters;
+        auto options = options_to(node.port(), redis::Topology::cluster);
+        options.most_masters = 20;
         return start(std::move(options));
     }
     int servers()
@@ -293,10 +287,7 @@ TEST_F(HostileServer, a_sentinel_that_names_one_master_after_another_does_not_ta
     sentinel.reply_to("SENTINEL", "*2\r\n" + bulk("127.0.0.1") + bulk("1"));
     sentinel.reply_to(
         "SUBSCRIBE", "*3\r\n" + bulk("subscribe") + bulk("+switch-master") + ":1\r\n");
-    auto options = options_to(sentinel.port());
-    options.topology = redis::Topology::sentinel;
-    options.master = "main";
-    start(options);
+    start(options_to(sentinel.port(), redis::Topology::sentinel));
     ASSERT_TRUE(loop_.run_until([&] { return !events_.known.empty(); }));
     std::string news;
     for (int i = 1; i < 500; ++i) {
@@ -335,11 +326,7 @@ TEST_F(HostileServer, a_replica_that_answers_calls_that_only_read_is_up)
         return writes ? "-READONLY no use\r\n" : "$1\r\nx\r\n";
     });
     start_ready(options_to(server.port()));
-    const auto end = loop_.now() + 1s;
-    while (loop_.now() < end) {
-        ask("x");
-        loop_.run_for(2ms);
-    }
+    ask_for_a_second();
     EXPECT_GT(calls, 4);
     EXPECT_EQ(events_.ups, 1);
     EXPECT_EQ(events_.downs, 0);

@@ -45,8 +45,7 @@ protected:
     {
         EXPECT_EQ(ask("before"), "before");
         first_.pause();
-        ASSERT_TRUE(client_->send(call));
-        EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+        ASSERT_TRUE(finish(call));
         EXPECT_EQ(call.fate, redis::Fate::overdue);
         loop_.run_for(200ms);  // a silent wait: for that
     }
@@ -261,11 +260,7 @@ TEST_F(NamedServerTest, IsReconnectedRarelyWhenAllItsAddressesRefuseCalls)
     options.servers[0].endpoint.host_name = "redis.test";
     options.servers[0].endpoint.addresses = { "127.0.0.1", "127.0.0.2" };
     start_ready(options);
-    const auto end = loop_.now() + 1s;
-    while (loop_.now() < end) {
-        ask("x");
-        loop_.run_for(1ms);
-    }
+    ask_for_a_second();
     EXPECT_GE(replica.calls("evalsha"), 2);
     EXPECT_LE(replica.calls("evalsha"), 30);
 }
@@ -351,8 +346,7 @@ TEST_F(NamedServerTest, WithoutAnAddressIsResolvedBeforeTheFirstCall)
     move_name();
     start(options);
     EchoCall call("early");
-    ASSERT_TRUE(client_->send(call));
-    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    ASSERT_TRUE(finish(call));
     EXPECT_EQ(call.answer, "early");
     EXPECT_EQ(second_calls(), 1);
 }

@@ -34,8 +34,7 @@ class OddCluster : public ClientTest {
 protected:
     redis::Client& start_cluster(const MockServer& seed)
     {
-        auto options = options_to(seed.port());
-        options.topology = redis::Topology::cluster;
+        auto options = options_to(seed.port(), redis::Topology::cluster);
         options.server.timeout = 1s;
         options.server.connect_timeout = 1s;
         return start(std::move(options));
@@ -57,20 +56,16 @@ TEST_F(OddCluster, an_invalid_map_is_reported_once_and_requested_again)
 {
     for (const std::string map : { "+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n*0\r\n", "$-1\r\n",
                                    "*-1\r\n", "*1\r\n*3\r\n:0\r\n:99999\r\n*0\r\n" }) {
-        Events events;
-        redis::ScriptRegistry scripts;
+        events_ = {};
         MockServer server([] { return "+OK\r\n"; }, map);
-        auto options = options_to(server.port());
-        options.topology = redis::Topology::cluster;
-        const auto client = redis::make_client({ loop_, options, scripts, events });
-        client->start();
+        start(options_to(server.port(), redis::Topology::cluster));
         EchoCall call("x");
-        ASSERT_TRUE(client->send(call));
-        ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << map;
+        ASSERT_TRUE(finish(call)) << map;
         EXPECT_EQ(call.fate, Fate::unsent);
         ASSERT_TRUE(loop_.run_until([&] { return server.connections() == 2; }));
-        EXPECT_EQ(events.unknown.size(), 1U) << map;
-        EXPECT_TRUE(events.known.empty());
+        EXPECT_EQ(events_.unknown.size(), 1U) << map;
+        EXPECT_TRUE(events_.known.empty());
+        client_.reset();
     }
 }
 
@@ -145,11 +140,10 @@ TEST_F(OddCluster, each_seed_that_hangs_delays_the_map_by_a_moment_only)
     other.pause();
     third.pause();
     MockServer good([] { return bulk("x"); }, [](int own) { return map_to(own); });
-    auto options = options_to(one.port());
+    auto options = options_to(one.port(), redis::Topology::cluster);
     options.servers.push_back(server_at(other.port()));
     options.servers.push_back(server_at(third.port()));
     options.servers.push_back(server_at(good.port()));
-    options.topology = redis::Topology::cluster;
     const auto began = loop_.now();
     start(std::move(options));
     EXPECT_EQ(ask("x"), "x");
@@ -173,8 +167,7 @@ TEST_F(OddCluster, any_late_reply_of_a_node_closes_its_breaker)
                 return reply;
             },
             [](int own) { return map_to(own); });
-        auto options = options_to(one.port());
-        options.topology = redis::Topology::cluster;
+        auto options = options_to(one.port(), redis::Topology::cluster);
         options.server.timeout = 50ms;
         options.server.breaker_failures = 1;
         options.server.breaker_open = 60s;
@@ -343,9 +336,7 @@ TEST_F(OddCluster, a_client_closed_while_it_requests_the_map_fails_its_calls)
 {
     RedisServer hung;
     hung.pause();
-    auto options = options_to(hung.port());
-    options.topology = redis::Topology::cluster;
-    auto& client = start(std::move(options));
+    auto& client = start(options_to(hung.port(), redis::Topology::cluster));
     EchoCall call("x");
     ASSERT_TRUE(client.send(call));
     loop_.run_for(50ms);

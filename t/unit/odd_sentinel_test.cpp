@@ -27,9 +27,7 @@ protected:
 
     redis::Client& start_sentinel(int connections = 1)
     {
-        auto options = options_to(sentinel_.port());
-        options.topology = redis::Topology::sentinel;
-        options.master = "main";
+        auto options = options_to(sentinel_.port(), redis::Topology::sentinel);
         options.server.connections = connections;
         options.server.breaker_failures = 1000;
         options.server.timeout = 1s;
@@ -104,11 +102,9 @@ TEST_F(OddSentinel, each_sentinel_that_hangs_delays_the_search_by_a_moment_only)
     hung.pause();
     other.pause();
     for (int i = 0; i < 3; ++i) {  // the search may start at any of them
-        auto options = options_to(hung.port());
+        auto options = options_to(hung.port(), redis::Topology::sentinel);
         options.servers.push_back(server_at(other.port()));
         options.servers.push_back(server_at(sentinel_.port()));
-        options.topology = redis::Topology::sentinel;
-        options.master = "main";
         const auto began = loop_.now();
         start(std::move(options));
         EXPECT_EQ(ask("x"), "x");
@@ -123,22 +119,17 @@ TEST_F(OddSentinel, an_invalid_address_is_reported_once)
     for (const std::string nonsense :
          { "*-1\r\n", "$-1\r\n", "+OK\r\n", "*0\r\n", "*2\r\n:1\r\n:2\r\n",
            "*2\r\n$1\r\nx\r\n$1\r\nx\r\n", "-ERR no such thing\r\n", "garbage\r\n" }) {
-        Events events;
-        redis::ScriptRegistry scripts;
+        events_ = {};
         MockServer sentinel([] { return "+OK\r\n"; });
         sentinel.reply_to("SENTINEL", nonsense);
-        auto options = options_to(sentinel.port());
-        options.topology = redis::Topology::sentinel;
-        options.master = "main";
-        const auto client = redis::make_client({ loop_, options, scripts, events });
-        client->start();
+        start(options_to(sentinel.port(), redis::Topology::sentinel));
         EchoCall call("x");
-        ASSERT_TRUE(client->send(call));
-        ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << nonsense;
+        ASSERT_TRUE(finish(call)) << nonsense;
         EXPECT_EQ(call.fate, redis::Fate::unsent);
         ASSERT_TRUE(loop_.run_until([&] { return sentinel.connections() == 2; })) << nonsense;
-        EXPECT_EQ(events.unknown.size(), 1U) << nonsense;
-        EXPECT_TRUE(events.known.empty());
+        EXPECT_EQ(events_.unknown.size(), 1U) << nonsense;
+        EXPECT_TRUE(events_.known.empty());
+        client_.reset();
     }
 }
 
@@ -148,19 +139,14 @@ TEST_F(OddSentinel, invalid_subscription_replies_and_messages_do_not_lose_the_ma
          { "*3\r\n:1\r\n:2\r\n:3\r\n", "*0\r\n", "+OK\r\n+OK\r\n",
            "*3\r\n$7\r\nmessage\r\n:1\r\n$-1\r\n", "*1\r\n$11\r\nunsubscribe\r\n",
            "+OK\r\n*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$11\r\nmain 1 2 3 4\r\n" }) {
-        Events events;
-        redis::ScriptRegistry scripts;
-        scripts.add("return ARGV[1]");
+        events_ = {};
         MockServer sentinel([] { return "+OK\r\n"; });
         sentinel.reply_to("SENTINEL", address_of(master_.port()));
         sentinel.reply_to("SUBSCRIBE", nonsense);
-        auto options = options_to(sentinel.port());
-        options.topology = redis::Topology::sentinel;
-        options.master = "main";
-        const auto client = redis::make_client({ loop_, options, scripts, events });
-        client->start();
-        EXPECT_TRUE(loop_.run_until([&] { return !events.known.empty(); })) << nonsense;
+        start(options_to(sentinel.port(), redis::Topology::sentinel));
+        EXPECT_TRUE(loop_.run_until([&] { return !events_.known.empty(); })) << nonsense;
         loop_.run_for(50ms);  // a silent wait: for the invalid replies
+        client_.reset();
     }
 }
 

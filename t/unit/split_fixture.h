@@ -25,8 +25,7 @@ protected:
     {
         const auto refund = scripts_.add(refund_script());
         auto options = options_to(one_.port());
-        options.servers.push_back(options_to(other_.port()).servers.front());
-        options.topology = redis::Topology::ring;
+        options.servers.push_back(server_at(other_.port()));
         begin(options);
         for (SplitRequest& split : splits_) {
             for (std::size_t i = 0; i < 2; ++i) {
