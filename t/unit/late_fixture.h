@@ -48,6 +48,19 @@ protected:
         EXPECT_TRUE(coalescer_->send(request));
         return request;
     }
+    /// The same, and waits until all requests have ended.
+    Request& asked(std::int64_t cost, std::optional<microseconds> now = std::nullopt)
+    {
+        Request& request = ask(cost, now);
+        EXPECT_TRUE(run());
+        return request;
+    }
+    /// The same while Redis stands still, as it does from then on.
+    Request& asked_in_vain(std::int64_t cost, std::optional<microseconds> now = std::nullopt)
+    {
+        server_.pause();
+        return asked(cost, now);
+    }
     bool unsettled() const { return client_->unsettled().contains("key:block"); }
     static void settle(Request& request, std::int64_t cost)
     {
@@ -63,8 +76,7 @@ protected:
     bool counts(std::int64_t expected, std::optional<microseconds> now = std::nullopt)
     {
         return loop_.run_until([&] {
-            Request& peek = ask(0, now);
-            EXPECT_TRUE(run());
+            const Request& peek = asked(0, now);
             return peek.answered() && 10 - peek.remaining() == expected;
         });
     }

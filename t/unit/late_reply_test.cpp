@@ -8,9 +8,7 @@ namespace {
 
 TEST_P(Late, a_request_that_was_refused_is_refunded_when_its_reply_comes)
 {
-    server_.pause();
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    Request& request = asked_in_vain(3);
     EXPECT_TRUE(request.failed());
     refuse(request);
     requests_.clear();
@@ -22,12 +20,9 @@ TEST_P(Late, a_request_that_was_refused_is_refunded_when_its_reply_comes)
 
 TEST_P(Late, a_request_that_passed_is_charged_what_it_cost_when_its_reply_comes)
 {
-    server_.pause();
-    Request& cheaper = ask(2);
-    ASSERT_TRUE(run());
+    Request& cheaper = asked_in_vain(2);
     settle(cheaper, 0);
-    Request& dearer = ask(1);
-    ASSERT_TRUE(run());
+    Request& dearer = asked(1);
     settle(dearer, 5);
     requests_.clear();
     server_.resume();
@@ -36,9 +31,7 @@ TEST_P(Late, a_request_that_passed_is_charged_what_it_cost_when_its_reply_comes)
 
 TEST_P(Late, a_request_that_ends_after_its_late_reply_is_charged_what_it_cost)
 {
-    server_.pause();
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    Request& request = asked_in_vain(3);
     server_.resume();
     ASSERT_TRUE(counts(3));
     settle(request, 1);
@@ -47,11 +40,8 @@ TEST_P(Late, a_request_that_ends_after_its_late_reply_is_charged_what_it_cost)
 
 TEST_P(Late, a_request_that_redis_refuses_late_is_charged_nothing)
 {
-    ask(8);
-    ASSERT_TRUE(run());
-    server_.pause();
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    asked(8);
+    Request& request = asked_in_vain(3);
     settle(request, 1);
     server_.resume();
     ASSERT_TRUE(loop_.run_until([this] { return coalescer_->idle() && client_->idle(); }));
@@ -62,13 +52,10 @@ TEST_P(Late, what_drained_before_a_late_refund_is_not_refunded_to_others)
 {
     const microseconds before = node_time;
     const microseconds later = before + 3 * policy_.rate.window / 10;
-    server_.pause();
-    Request& refused = ask(3, before);
-    ASSERT_TRUE(run());
+    Request& refused = asked_in_vain(3, before);
     server_.resume();
     ASSERT_TRUE(counts(3, before));
-    ask(3, later);
-    ASSERT_TRUE(run());
+    asked(3, later);
     node_time = later;
     refuse(refused);
     EXPECT_TRUE(counts(3, later));
@@ -79,9 +66,7 @@ TEST_P(Late, what_drained_before_a_late_refund_is_not_refunded_to_others)
 
 TEST_P(Late, a_request_that_was_refused_is_refunded_after_a_stall_that_replaced_the_connection)
 {
-    server_.pause();
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    Request& request = asked_in_vain(3);
     refuse(request);
     requests_.clear();
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs > 0; }));
@@ -92,9 +77,7 @@ TEST_P(Late, a_request_that_was_refused_is_refunded_after_a_stall_that_replaced_
 
 TEST_P(Late, a_request_that_passed_in_such_a_stall_stays_counted)
 {
-    server_.pause();
-    ask(3);
-    ASSERT_TRUE(run());
+    asked_in_vain(3);
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs > 0; }));
     server_.resume();
     EXPECT_TRUE(counts(3));
@@ -102,9 +85,7 @@ TEST_P(Late, a_request_that_passed_in_such_a_stall_stays_counted)
 
 TEST_P(Late, a_request_that_passed_stays_counted)
 {
-    server_.pause();
-    ask(3);
-    ASSERT_TRUE(run());
+    asked_in_vain(3);
     server_.resume();
     EXPECT_TRUE(counts(3));
 }
@@ -112,14 +93,11 @@ TEST_P(Late, a_request_that_passed_stays_counted)
 TEST_P(Late, a_request_that_passed_before_it_was_counted_begins_no_block)
 {
     policy_.block = 1h;
-    server_.pause();
-    ask(3);
-    ASSERT_TRUE(run());
+    asked_in_vain(3);
     server_.resume();
     ASSERT_TRUE(counts(3));
     ASSERT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
-    Request& refused = ask(8);
-    ASSERT_TRUE(run());
+    Request& refused = asked(8);
     EXPECT_FALSE(refused.state().granted);
     EXPECT_FALSE(refused.limits[0]->begins_block);
 }
@@ -144,8 +122,7 @@ TEST_P(Late, a_lease_stays_counted_although_another_request_of_its_call_did_not_
 TEST_P(
     Late, a_request_is_refunded_although_another_one_of_its_call_has_a_part_of_the_lease_it_wanted)
 {
-    ask(5);
-    ASSERT_TRUE(run());
+    asked(5);
     server_.pause();
     ask(0);
     loop_.run_for(100ms);
@@ -162,8 +139,7 @@ TEST_P(
 TEST_P(
     Late, a_request_that_is_refused_without_a_reply_is_refunded_although_its_call_refuses_another)
 {
-    ask(8);
-    ASSERT_TRUE(run());
+    asked(8);
     server_.pause();
     ask(0);
     loop_.run_for(100ms);
@@ -223,9 +199,7 @@ TEST_P(Late, a_request_of_cost_0_spares_no_key_behind_one_that_cost_something)
 TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
 {
     policy_.block = 1h;
-    server_.pause();
-    ask(3);
-    ASSERT_TRUE(run());
+    asked_in_vain(3);
     server_.kill();
     server_.start();
     load_scripts(server_);
@@ -236,9 +210,7 @@ TEST_P(Late, a_request_that_passed_leaves_blocks_to_others_if_redis_refuses_it_l
 {
     policy_.block = 1h;
     server_.ask({ "CONFIG", "SET", "maxmemory", "1" });
-    server_.pause();
-    ask(3);
-    ASSERT_TRUE(run());
+    asked_in_vain(3);
     server_.resume();
     ASSERT_TRUE(loop_.run_until([this] { return client_->idle(); }));
     server_.ask({ "CONFIG", "SET", "maxmemory", "0" });
@@ -249,12 +221,9 @@ TEST_P(Late, a_request_that_passed_leaves_blocks_to_others_if_redis_refuses_it_l
 TEST_P(Late, the_key_is_unsettled_until_what_was_refused_is_returned)
 {
     policy_.block = 1h;
-    ask(1);
-    ASSERT_TRUE(run());
+    asked(1);
     EXPECT_FALSE(unsettled());
-    server_.pause();
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    Request& request = asked_in_vain(3);
     EXPECT_TRUE(unsettled()) << "a late reply may come";
     EXPECT_FALSE(client_->unsettled().contains("other:block"));
     refuse(request);
@@ -266,9 +235,7 @@ TEST_P(Late, the_key_is_unsettled_until_what_was_refused_is_returned)
 
 TEST_P(Late, a_request_that_is_refused_after_its_late_reply_is_refunded_then)
 {
-    server_.pause();
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    Request& request = asked_in_vain(3);
     server_.resume();
     ASSERT_TRUE(counts(3));
     refuse(request);

@@ -10,8 +10,7 @@ class Settlements : public Late {};
 TEST_P(Settlements, a_block_that_began_before_a_refund_could_be_executed_is_lifted)
 {
     policy_.block = 1h;
-    Request& passed = ask(10);
-    ASSERT_TRUE(run());
+    Request& passed = asked(10);
     ASSERT_TRUE(passed.answered());
     const RemoteLimit& limit = *passed.limits[0];
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "1" }), "OK");
@@ -20,14 +19,12 @@ TEST_P(Settlements, a_block_that_began_before_a_refund_could_be_executed_is_lift
     ASSERT_TRUE(loop_.run_until([this] { return unsettled(); })) << "it is tried again";
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "0" }), "OK");
 
-    Request& refused = ask(1);
-    ASSERT_TRUE(run());
+    Request& refused = asked(1);
     ASSERT_TRUE(refused.limits[0]->begins_block);
     begin_block(*client_, *refused.limits[0], 0us, 0us);
     ASSERT_TRUE(loop_.run_until([this] { return owner_.began == 1; }));
     EXPECT_TRUE(loop_.run_until([this] { return !unsettled(); }));
-    Request& next = ask(1);
-    ASSERT_TRUE(run());
+    Request& next = asked(1);
     EXPECT_TRUE(next.state().granted) << "it is returned, and the key is not blocked";
 }
 
@@ -36,9 +33,7 @@ TEST_P(Settlements, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
     policy_.block = 1h;
     const microseconds noon{ 1'795'500'000s };
     const microseconds day = policy_.counted_at_most();
-    ask(1, noon);
-    ASSERT_TRUE(run());
-    RemoteLimit& limit = *requests_.front()->limits[0];
+    RemoteLimit& limit = *asked(1, noon).limits[0];
     for (const microseconds lost : { noon, noon + 5 * day, noon + 2 * day }) {
         limit.now = lost;
         spare(*client_, limit);
@@ -46,18 +41,13 @@ TEST_P(Settlements, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
     ASSERT_TRUE(loop_.run_until([this] { return !unsettled(); }));
     ASSERT_FALSE(owner_.refunds.empty()) << "its block is lifted";
     EXPECT_EQ(owner_.refunds.back(), key_);
-    ask(1, noon + 6 * day - 1s);
-    ASSERT_TRUE(run());
-    EXPECT_TRUE(requests_.back()->limits[0]->spared);
-    ask(1, noon + 6 * day + 1min);
-    ASSERT_TRUE(run());
-    EXPECT_FALSE(requests_.back()->limits[0]->spared);
+    EXPECT_TRUE(asked(1, noon + 6 * day - 1s).limits[0]->spared);
+    EXPECT_FALSE(asked(1, noon + 6 * day + 1min).limits[0]->spared);
 }
 
 TEST_P(Settlements, a_refund_that_redis_refuses_after_the_timeout_is_made_later)
 {
-    Request& request = ask(3);
-    ASSERT_TRUE(run());
+    Request& request = asked(3);
     server_.ask({ "SCRIPT", "FLUSH" });
     server_.pause();
     const RemoteLimit& limit = *request.limits[0];
@@ -70,8 +60,7 @@ TEST_P(Settlements, a_refund_that_redis_refuses_after_the_timeout_is_made_later)
 TEST_P(Settlements, a_refund_that_redis_makes_after_the_timeout_is_made_once)
 {
     Request& first = ask(3);
-    Request& second = ask(3);
-    ASSERT_TRUE(run());
+    Request& second = asked(3);
     EXPECT_TRUE(first.answered() && second.answered());
     server_.pause();
     const RemoteLimit& limit = *first.limits[0];
