@@ -118,13 +118,7 @@ protected:
         statement_ = scripts_.add(single_script(Algorithm::concurrency));
         redis_ = redisConnectUnix(server_.socket_path().c_str());
         ASSERT_EQ(redis_->err, 0);
-        for (std::size_t i = 0; i < scripts_.size(); ++i) {
-            const std::string text =
-                std::string(test_clock) + scripts_.at(static_cast<redis::ScriptId>(i)).text;
-            const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
-            ASSERT_EQ(digest.size(), 40U) << digest;
-            loaded_.add(text);
-        }
+        load_added();
     }
     void TearDown() override
     {
@@ -135,11 +129,19 @@ protected:
     redis::ScriptId load(const std::string& script)
     {
         const redis::ScriptId id = scripts_.add(script);
-        const std::string text = std::string(test_clock) + scripts_.at(id).text;
-        const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
-        EXPECT_EQ(digest.size(), 40U) << digest;
-        loaded_.add(text);
+        load_added();
         return id;
+    }
+    /// Loads the scripts that were added, with the clock of the test.
+    void load_added()
+    {
+        for (std::size_t i = loaded_.size(); i < scripts_.size(); ++i) {
+            const std::string text =
+                std::string(test_clock) + scripts_.at(static_cast<redis::ScriptId>(i)).text;
+            const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
+            EXPECT_EQ(digest.size(), 40U) << digest;
+            loaded_.add(text);
+        }
     }
 
     template <class... Words>
@@ -211,6 +213,13 @@ protected:
         }
         return send(of, std::move(limits));
     }
+    /// Holds a unit of each of the keys "{0}", "{1}" and so on.
+    void hold_keys(Worker& of, int count)
+    {
+        for (int i = 0; i < count; ++i) {
+            request_of(of, { "{" + std::to_string(i) + "}" });
+        }
+    }
     /// Keys of which this worker holds nothing any longer when all is answered.
     void use_keys(Worker& of, int count)
     {
@@ -271,6 +280,20 @@ protected:
         });
     }
 
+    /// Until no message is on its way; others may be sent meanwhile.
+    static void fail_all(Worker& of, redis::Fate fate)
+    {
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [fate](Message& message) { fail(message, fate); });
+        }
+    }
+    void answer_all(Worker& of)
+    {
+        while (!of.client.messages.empty()) {
+            answer(of, of.client.messages.begin());
+        }
+    }
+
     /// Lets time pass.
     static void wait(Worker& of, milliseconds time)
     {
@@ -285,10 +308,8 @@ protected:
         for (int quiet = 0; quiet < 5;) {
             ++quiet;
             for (const auto& of : workers_) {
-                while (!of->client.messages.empty()) {
-                    answer(*of, of->client.messages.begin());
-                    quiet = 0;
-                }
+                quiet = of->client.messages.empty() ? quiet : 0;
+                answer_all(*of);
                 of->loop.fire();
             }
             virtual_now += 60ms;
@@ -324,8 +345,7 @@ protected:
     /// The statement that is sent first frees all units of {k}.
     void expect_free_after_first_statement(Worker& of)
     {
-        virtual_now += 1ms;
-        of.loop.fire();
+        wait(of, 1ms);
         ASSERT_FALSE(of.client.messages.empty());
         answer(of, of.client.messages.begin());
         EXPECT_EQ(remaining(), policy.rate.quota);

@@ -16,8 +16,7 @@ protected:
             limit.holdings = &zone;
             Held& refused = send(of, std::move(limit));
             take(of, std::prev(of.client.messages.end()), [](Message& message) {
-                redis::Call* call = message.record.release();
-                call->ended(redis::Fate::refused);
+                fail(message, redis::Fate::refused);
             });
             end(refused);
         }
@@ -45,8 +44,7 @@ TEST_F(
     settle();
     ask("FLUSHALL");
     of.holdings.restate(0);
-    virtual_now += 1ms;
-    of.loop.fire();
+    wait(of, 1ms);
     ASSERT_FALSE(of.client.messages.empty());
     answer(of, of.client.messages.begin());
     EXPECT_EQ(remaining(), 2);
@@ -72,11 +70,7 @@ TEST_F(
     of.holdings.restate(0);
     for (int i = 0; i < 5; ++i) {
         wait(of, 100ms);
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Fate::overdue);
-            });
-        }
+        fail_all(of, redis::Fate::overdue);
     }
     wait(of, 60ms);
     EXPECT_EQ(of.client.messages.size(), 1U);
@@ -87,14 +81,11 @@ TEST_F(
 TEST_F(HoldingsOfManyKeys, all_keys_that_are_held_are_renewed_in_time)
 {
     Worker& of = add_worker();
-    constexpr std::size_t keys = 12'000;
-    for (std::size_t i = 0; i < keys; ++i) {
-        request_of(of, { "{" + std::to_string(i) + "}" });
-    }
+    hold_keys(of, 12'000);
     settle();
     virtual_now += policy.rate.window / 2;
     wait(of, 100ms);
-    EXPECT_EQ(of.client.messages.size(), keys);
+    EXPECT_EQ(of.client.messages.size(), 12'000U);
     settle();
     of.requests.clear();
     settle();
@@ -159,11 +150,7 @@ TEST_F(HoldingsOfManyKeys, what_redis_may_count_is_stated_first_also_if_connecti
     settle();
     end(of.requests.front());
     for (int loss = 0; loss < 3; ++loss) {
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Fate::failed);
-            });
-        }
+        fail_all(of, redis::Fate::failed);
         of.holdings.restate(0);
     }
     expect_free_after_first_statement(of);
@@ -262,18 +249,12 @@ TEST_F(HoldingsOfManyKeys, keys_whose_checks_were_lost_take_bounded_memory)
     kept.swap(of.client.messages);
     for (int i = 0; i < 70'000; ++i) {
         Held& lost = request_of(of, { "{" + std::to_string(i) + "}" });
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Fate::lost);
-            });
-        }
+        fail_all(of, redis::Fate::lost);
         end(lost);
     }
     EXPECT_LE(of.holdings.size(), 65'536U + 3) << "three of them are in use";
     of.client.messages.swap(kept);
-    while (!of.client.messages.empty()) {
-        answer(of, of.client.messages.begin());
-    }
+    answer_all(of);
     EXPECT_EQ(second.units() + waits.units(), 2);
     EXPECT_EQ(remaining(), 2) << "what is held is not forgotten";
     end(running);
@@ -307,9 +288,7 @@ TEST_F(HoldingsOfManyKeys, of_any_number_of_lost_checks_none_leaves_units_that_c
     end(refused);
     virtual_now += 100ms;
     of.loop.fire();
-    while (!of.client.messages.empty()) {
-        answer(of, of.client.messages.begin());
-    }
+    answer_all(of);
     EXPECT_EQ(remaining(), 5);
     Held& passes = request_of(of, { last });
     answer(of, of.client.messages.begin());
@@ -323,8 +302,7 @@ TEST_F(HoldingsOfManyKeys, a_process_that_leaves_can_end_before_free_keys_are_st
     request(of, 3);
     settle();
     of.holdings.restate(0);
-    virtual_now += 1ms;
-    of.loop.fire();
+    wait(of, 1ms);
     ASSERT_EQ(of.client.messages.size(), 5U);
     EXPECT_TRUE(of.loop.keeps_process()) << "what is held";
     answer(of, of.client.messages.begin());

@@ -56,9 +56,7 @@ protected:
     void answer_all()
     {
         ASSERT_EQ(messages().size(), 2U);
-        while (!messages().empty()) {
-            answer(of_, messages().begin());
-        }
+        HoldingTest::answer_all(of_);
         ASSERT_TRUE(ended_);
     }
 
@@ -154,9 +152,7 @@ TEST_F(MigratingSlot, each_key_of_a_request_without_a_reply_is_spared)
     }
     EXPECT_NE(spared.find("{k}1 block"), std::string::npos);
     EXPECT_NE(spared.find("{k}2 block"), std::string::npos);
-    while (!messages().empty()) {
-        answer(of_, messages().begin());
-    }
+    HoldingTest::answer_all(of_);
 }
 
 TEST_F(MigratingSlot, a_block_that_began_since_does_not_refuse_a_request_that_was_sent_again)
@@ -179,9 +175,7 @@ TEST_F(MigratingSlot, a_block_that_began_since_does_not_refuse_a_request_that_wa
         messages().front().record.call->routing.sent_again = again;
         fail_first(Fate::one_by_one);
         ASSERT_EQ(messages().size(), 1U) << "the block is read";
-        while (!messages().empty()) {
-            answer(of_, messages().begin());
-        }
+        HoldingTest::answer_all(of_);
         EXPECT_TRUE(ended_);
         EXPECT_EQ(limit.state.granted, again);
         check_.reset();

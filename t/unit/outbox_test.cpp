@@ -12,20 +12,13 @@ TEST_F(OutboxTest, a_server_that_does_not_answer_delays_nothing_that_another_sho
     Worker& of = add_worker();
     RemoteLimit limit = limit_of(of, "{k}", 3);
     limit.shard = 1;
-    Held& held = send(of, std::move(limit));
-    std::list<Held*> others;
-    for (int i = 0; i < 300; ++i) {
-        others.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
-    }
+    send(of, std::move(limit));
+    hold_keys(of, 300);
     settle();
     of.holdings.restate(0);
     wait(of, 60ms);
     for (int i = 0; i < 5; ++i) {
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Fate::overdue);
-            });
-        }
+        fail_all(of, redis::Fate::overdue);
         wait(of, 100ms);
     }
     ask("FLUSHALL");
@@ -34,17 +27,14 @@ TEST_F(OutboxTest, a_server_that_does_not_answer_delays_nothing_that_another_sho
     ASSERT_EQ(of.client.messages.size(), 2U) << "one to each server";
     answer(of, std::prev(of.client.messages.end()));
     EXPECT_EQ(remaining(), 2);
-    end(held);
-    std::for_each(others.begin(), others.end(), [this](Held* each) { end(*each); });
+    of.requests.clear();
     settle();
 }
 
 TEST_F(OutboxTest, a_key_that_moves_to_another_server_does_not_wait_for_the_first_one)
 {
     Worker& of = add_worker();
-    for (int i = 0; i < 300; ++i) {
-        request_of(of, { "{" + std::to_string(i) + "}" });
-    }
+    hold_keys(of, 300);
     RemoteLimit moves = limit_of(of, "{k}", 3);
     moves.shard = 1;
     of.client.servers = { { 1, 0 } };
@@ -67,19 +57,10 @@ TEST_F(OutboxTest, a_key_that_moves_to_another_server_does_not_wait_for_the_firs
 TEST_F(OutboxTest, all_keys_have_their_turn_if_connections_are_lost_again_and_again)
 {
     Worker& of = add_worker();
-    std::list<Held*> held;
-    for (int i = 0; i < 300; ++i) {
-        held.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
-    }
+    hold_keys(of, 300);
     settle();
     ask("FLUSHALL");
     std::int64_t known = 0;
-    const auto count_known = [this, &known] {
-        known = 0;
-        for (int i = 0; i < 300; ++i) {
-            known += ask("TYPE {%d}", i) == "none" ? 0 : 1;
-        }
-    };
     int losses = 0;
     for (; losses < 30 && known < 300; ++losses) {
         of.holdings.restate(0);
@@ -89,25 +70,22 @@ TEST_F(OutboxTest, all_keys_have_their_turn_if_connections_are_lost_again_and_ag
                 answer(of, of.client.messages.begin());
             }
         }
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Fate::lost);
-            });
+        fail_all(of, redis::Fate::lost);
+        known = 0;
+        for (int i = 0; i < 300; ++i) {
+            known += ask("TYPE {%d}", i) == "none" ? 0 : 1;
         }
-        count_known();
     }
     EXPECT_EQ(known, 300);
     EXPECT_LE(losses, 12) << "at least 25 between two losses";
-    std::for_each(held.begin(), held.end(), [this](Held* each) { end(*each); });
+    of.requests.clear();
     settle();
 }
 
 TEST_F(OutboxTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
 {
     Worker& of = add_worker();
-    for (int i = 0; i < 1000; ++i) {
-        request_of(of, { "{" + std::to_string(i) + "}" });
-    }
+    hold_keys(of, 1000);
     settle();
     of.holdings.restate(0);
     for (wait(of, 5ms); of.client.messages.size() < 160; wait(of, 5ms)) {
@@ -117,11 +95,7 @@ TEST_F(OutboxTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
         }
     }
     of.client.outbox().restart(0);
-    while (!of.client.messages.empty()) {
-        take(of, of.client.messages.begin(), [](Message& message) {
-            fail(message, redis::Fate::lost);
-        });
-    }
+    fail_all(of, redis::Fate::lost);
     of.holdings.restate(0);
     wait(of, 60ms);
     EXPECT_LE(of.client.messages.size(), 50U) << "Redis may be another one";
@@ -136,14 +110,11 @@ TEST_F(OutboxTest, what_redis_knows_for_the_shortest_time_is_stated_first)
     Worker& of = add_worker();
     Holdings other({ of.client, 3s, +[]() noexcept { return virtual_now - 1'000'000s; },
                      [](std::int64_t) {} });
-    std::list<Held*> held;
-    for (int i = 0; i < 100; ++i) {
-        held.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
-    }
+    hold_keys(of, 100);
     RemoteLimit limit = limit_of(of, "{k}", 3);
     limit.policy.rate.window = 3s;
     limit.holdings = &other;
-    held.push_back(&send(of, std::move(limit)));
+    send(of, std::move(limit));
     settle();
     ask("FLUSHALL");
     of.holdings.restate(0);
@@ -152,7 +123,7 @@ TEST_F(OutboxTest, what_redis_knows_for_the_shortest_time_is_stated_first)
     ASSERT_FALSE(of.client.messages.empty());
     answer(of, of.client.messages.begin());
     EXPECT_EQ(remaining(), 2);
-    std::for_each(held.begin(), held.end(), [this](Held* each) { end(*each); });
+    of.requests.clear();
     settle();
     other.close();
 }

@@ -84,8 +84,6 @@ private:
 
 /// A message on its way to Redis and back. Redis may execute it at any time.
 struct Message {
-    enum class Fate : std::uint8_t { sent, executed, ended };
-
     Message(redis::Call& call, std::string text) : command(std::move(text)) { record.attach(call); }
 
     redis::PendingCall record;  // the call is null if it was destroyed
