@@ -25,12 +25,9 @@ inline constexpr NodeClock test_clock{ monotonic, monotonic };
 /// A node's memory, and what its other parts hear of the fleet.
 class TestNode final : public Session::Node, public ChangeListener {
 public:
-    explicit TestNode(std::size_t size = std::size_t{ 1024 } * 1024) : zone_(size)
-    {
-        EXPECT_EQ(FleetMemory::init(&zone_.zone(), nullptr), NGX_OK);
-    }
+    explicit TestNode(std::size_t size = std::size_t{ 1024 } * 1024) : zone_(size) {}
 
-    FleetMemory memory() { return FleetMemory(zone_.zone()); }
+    FleetMemory memory() { return zone_.memory(); }
 
     /// The quota of an override of the zone "zone"; 0: none. -1: a block.
     std::int64_t quota(std::string_view key)
@@ -45,6 +42,11 @@ public:
     /// What the master process does when it hears of a worker's death.
     void master_unlocks(pid_t worker) { ngx_shmtx_force_unlock(&zone_.pool()->mutex, worker); }
     std::uint64_t cursor() { return memory().shared().cursor; }
+    void set_cursor(std::uint64_t to)
+    {
+        const FleetMemory::Lock lock(memory());
+        memory().shared().cursor = to;
+    }
 
     std::string state() override { return "{}"; }
     bool stays() const noexcept override { return stays_; }
@@ -68,7 +70,7 @@ public:
     bool stays_ = true;
 
 private:
-    SlabZone zone_;
+    PreparedZone<FleetMemory> zone_;
 };
 
 /// Ends of a Sync, for tests that start one themselves.
@@ -189,6 +191,14 @@ protected:
             EXPECT_EQ(owner.ends, ends);
         }
         return owner.last;
+    }
+
+    /// The same; the number of its calls.
+    long calls_of_sync(TestNode& node)
+    {
+        const long before = server_.calls("evalsha");
+        EXPECT_EQ(sync(node), Sync::End::known);
+        return server_.calls("evalsha") - before;
     }
 
     RedisServer server_;

@@ -164,10 +164,7 @@ TEST_F(SharedMemory, the_first_load_is_over_when_all_is_known_and_not_when_anoth
     // A worker of the earlier configuration reads all while the master process loads.
     SyncOwner owner;
     Sync earlier({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ }, owner);
-    {
-        const FleetMemory::Lock lock(node_.memory());
-        node_.memory().shared().cursor = 0;
-    }
+    node_.set_cursor(0);
     ASSERT_TRUE(earlier.start("{}"));
     node_.memory().follow(other);
     EXPECT_EQ(

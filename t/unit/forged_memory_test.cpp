@@ -2,7 +2,7 @@
 // the master process return, and read and write only within it.
 
 #include "fleet_fixture.h"
-#include "slab_zone.h"
+#include "override_fixture.h"
 
 #include <cstring>
 #include <ctime>
@@ -44,14 +44,6 @@ private:
     char* all_;
 };
 
-OverrideTable::Entry entry(std::uint64_t version)
-{
-    Override value;
-    value.kind = Override::Kind::rate;
-    value.rate = { 5, std::chrono::seconds{ 60 } };
-    return { value, version };
-}
-
 std::string key_of(unsigned number)
 {
     return std::string(number % 129, 'k') + std::to_string(number).substr(0, number % 3);
@@ -63,7 +55,7 @@ void fill(const OverrideTable& table, unsigned count)
 {
     table.slot(test_zone);
     for (unsigned i = 0; i < count; ++i) {
-        table.put(test_zone, key_of(i), entry(i));
+        table.put(test_zone, key_of(i), rate_entry(5, i));
     }
 }
 

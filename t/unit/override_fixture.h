@@ -3,33 +3,33 @@
 #include "slab_zone.h"
 #include "store/fleet_memory.h"
 
+#include <chrono>
 #include <string_view>
 
 namespace ratelimit {
 
-/// The memory of a fleet with overrides of the zone "zone".
-class OverrideTest : public testing::Test {
-protected:
-    explicit OverrideTest(std::size_t size) : zone_(size)
-    {
-        EXPECT_EQ(FleetMemory::init(&zone_.zone(), nullptr), NGX_OK);
-    }
+/// An override of a rate, which is for a minute.
+inline OverrideTable::Entry rate_entry(std::int64_t quota, std::uint64_t version)
+{
+    Override value;
+    value.kind = Override::Kind::rate;
+    value.rate = { quota, std::chrono::seconds{ 60 } };
+    return { value, version };
+}
 
-    FleetMemory memory() { return FleetMemory(zone_.zone()); }
+/// The overrides in the memory of a fleet.
+class OverridesTest : public testing::Test {
+protected:
+    explicit OverridesTest(std::size_t size) : zone_(size) {}
+
+    FleetMemory memory() { return zone_.memory(); }
     OverrideTable table() { return memory().table(); }
 
-    static OverrideTable::Entry entry(std::int64_t quota, std::uint64_t version)
-    {
-        Override value;
-        value.kind = Override::Kind::rate;
-        value.rate = { quota, std::chrono::seconds{ 60 } };
-        return { value, version };
-    }
     bool put(
         std::string_view key, std::int64_t quota, std::uint64_t version, std::uint64_t of = zone)
     {
         const FleetMemory::Lock lock(memory());
-        return table().put(of, key, entry(quota, version));
+        return table().put(of, key, rate_entry(quota, version));
     }
     void remove(std::string_view key)
     {
@@ -38,7 +38,7 @@ protected:
     }
 
     static inline const std::uint64_t zone = OverrideTable::zone_hash("zone");
-    SlabZone zone_;
+    PreparedZone<FleetMemory> zone_;
 };
 
 }  // namespace ratelimit

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::size_t mega = std::size_t{ 1024 } * 1024;
 
-class OverrideTableTest : public OverrideTest {
+class OverrideTableTest : public OverridesTest {
 protected:
-    explicit OverrideTableTest(std::size_t size = mega) : OverrideTest(size) {}
+    explicit OverrideTableTest(std::size_t size = mega) : OverridesTest(size) {}
 
     /// The quota of a key's override; 0: there is none.
     std::int64_t quota(std::string_view key, std::uint64_t of = zone)
@@ -136,8 +136,8 @@ TEST_F(OverrideTableTest, a_pass_removes_what_it_did_not_see)
     put("goes", 1, 3);
     const FleetMemory::Lock lock(memory());
     table().begin_full_read();
-    table().put(zone, "stays", entry(1, 1));
-    table().put(zone, "changes", entry(2, 9));
+    table().put(zone, "stays", rate_entry(1, 1));
+    table().put(zone, "changes", rate_entry(2, 9));
     EXPECT_EQ(quota("goes"), 1) << "nothing is missing during the pass";
     table().end_full_read();
     EXPECT_EQ(quota("stays"), 1);
@@ -247,7 +247,7 @@ TEST_F(OverrideTableTest, overrides_stay_when_a_writer_is_killed_at_any_moment)
             for (std::uint64_t version = 2;; ++version) {
                 const FleetMemory::Lock lock(memory());
                 for (int i = 200; i < 400; ++i) {
-                    table().put(zone, key(i), entry(2, version));
+                    table().put(zone, key(i), rate_entry(2, version));
                     table().remove(zone, key(i - 100 * static_cast<int>(version % 2) + 200));
                 }
             }
@@ -353,9 +353,8 @@ TEST_F(OverrideTableTest, only_one_worker_leads_until_its_time_is_over_or_it_is_
 
 TEST_F(OverrideTableTest, each_memory_has_another_random_id)
 {
-    SlabZone second(mega);
-    ASSERT_EQ(FleetMemory::init(&second.zone(), nullptr), NGX_OK);
-    EXPECT_NE(memory().id(), FleetMemory(second.zone()).id());
+    PreparedZone<FleetMemory> second(mega);
+    EXPECT_NE(memory().id(), second.memory().id());
     EXPECT_EQ(memory().id().find_first_not_of("0123456789abcdef"), std::string_view::npos);
 }
 

@@ -70,14 +70,20 @@ private:
     ngx_shm_zone_t zone_{};
 };
 
-/// A zone's memory in the state in which its first worker finds it.
-class TestZone : public SlabZone {
+/// The memory of a zone or of a fleet in the state in which its first worker finds it.
+template <class Memory>
+class PreparedZone : public SlabZone {
 public:
-    explicit TestZone(std::size_t size = std::size_t{ 32 } * 1024) : SlabZone(size)
+    explicit PreparedZone(std::size_t size) : SlabZone(size)
     {
-        EXPECT_EQ(ZoneMemory::init(&zone(), nullptr), NGX_OK);
+        EXPECT_EQ(Memory::init(&zone(), nullptr), NGX_OK);
     }
-    ZoneMemory memory() { return ZoneMemory(zone()); }
+    Memory memory() { return Memory(zone()); }
+};
+
+class TestZone : public PreparedZone<ZoneMemory> {
+public:
+    explicit TestZone(std::size_t size = std::size_t{ 32 } * 1024) : PreparedZone(size) {}
 
     /// Decides a request of a key that is counted in this memory.
     Verdict decide(const LocalRequest& request, microseconds now, bool take = true)

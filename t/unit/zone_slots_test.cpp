@@ -8,9 +8,9 @@
 namespace ratelimit {
 namespace {
 
-class ZoneSlotsTest : public OverrideTest {
+class ZoneSlotsTest : public OverridesTest {
 protected:
-    ZoneSlotsTest() : OverrideTest(std::size_t{ 2 } * 1024 * 1024) {}
+    ZoneSlotsTest() : OverridesTest(std::size_t{ 2 } * 1024 * 1024) {}
 
     void count_added() { const FleetMemory::Lock lock(memory()); }
     static std::uint64_t other(std::uint64_t number)
