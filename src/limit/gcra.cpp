@@ -37,11 +37,8 @@ Verdict GcraCheck::commit(bool take) noexcept
     Verdict answer;
     answer.granted = granted_;
     if (!granted_) {
-        answer.retry_after.reset();
-        if (cost_ <= capacity_) {
-            answer.retry_after =
-                microseconds{ rounded_up(debt_ + Wide{ cost_ } * window_ - full, quota_) };
-        }
+        const microseconds retry{ rounded_up(debt_ + Wide{ cost_ } * window_ - full, quota_) };
+        answer.retry_after = cost_ <= capacity_ ? std::optional(retry) : std::nullopt;
     }
     if (take || (moved_ && cost_ > 0)) {
         count(take ? Wide{ cost_ } * window_ : 0);

@@ -58,13 +58,9 @@ std::optional<std::int64_t> parse_number(
     const char* end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, number);
     // from_chars also takes a minus sign, which no number here has.
-    if (text.empty() || text.front() == '-' || error != std::errc{} || stopped != end) {
-        return std::nullopt;
-    }
-    if (number < least || number > most) {
-        return std::nullopt;
-    }
-    return number;
+    const bool whole =
+        !text.empty() && text.front() != '-' && error == std::errc{} && stopped == end;
+    return whole && number >= least && number <= most ? std::optional(number) : std::nullopt;
 }
 
 std::optional<microseconds> parse_seconds(std::string_view text) noexcept
@@ -72,17 +68,11 @@ std::optional<microseconds> parse_seconds(std::string_view text) noexcept
     if (text.empty()) {
         return std::nullopt;
     }
-    auto unit = unit_of(text.back());
-    if (unit) {
-        text.remove_suffix(1);
-    } else {
-        unit = std::chrono::seconds{ 1 };
-    }
-    const auto count = parse_number(text, 1, max_window / *unit);
-    if (!count) {
-        return std::nullopt;
-    }
-    return *unit * *count;
+    const auto unit = unit_of(text.back());
+    text.remove_suffix(unit ? 1 : 0);
+    const auto length = unit.value_or(std::chrono::seconds{ 1 });
+    const auto count = parse_number(text, 1, max_window / length);
+    return count ? std::optional<microseconds>(length * *count) : std::nullopt;
 }
 
 std::optional<Rate> parse_calendar_rate(std::string_view text) noexcept

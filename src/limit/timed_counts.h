@@ -195,10 +195,7 @@ Verdict TimedCheck<Queue>::peek() const noexcept
     Verdict answer;
     answer.granted = granted_;
     if (!granted_) {
-        answer.retry_after.reset();
-        if (cost_ <= quota_) {
-            answer.retry_after = retry_after();
-        }
+        answer.retry_after = cost_ <= quota_ ? std::optional(retry_after()) : std::nullopt;
     }
     answer.remaining = std::max<std::int64_t>(0, quota_ - live_);
     answer.reset = microseconds{ live_ > 0 ? newest_ + window_ - request_time_ : 0 };

@@ -76,10 +76,7 @@ Verdict WindowCheck::commit(bool take) noexcept
     answer.remaining = std::max<std::int64_t>(0, quota_ - sum());
     answer.reset = reset();
     if (!granted_) {
-        answer.retry_after.reset();
-        if (cost_ <= quota_) {
-            answer.retry_after = retry_after();
-        }
+        answer.retry_after = cost_ <= quota_ ? std::optional(retry_after()) : std::nullopt;
     }
     return answer;
 }

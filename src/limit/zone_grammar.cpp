@@ -63,22 +63,17 @@ std::string_view set_rate(ZoneSettings& zone, std::string_view value, std::strin
     if (!rate) {
         rate = parse_calendar_rate(value);
     }
-    if (!rate) {
-        return expected_rate(value);
-    }
-    zone.policy.rate = *rate;
-    return right;
+    zone.policy.rate = rate.value_or(Rate{});
+    return rate ? right : expected_rate(value);
 }
 
 std::string_view set_algorithm(ZoneSettings& zone, std::string_view value, std::string_view)
 {
     const auto algorithm = algorithm_named(value);
-    if (!algorithm) {
-        return "fixed_window, sliding_window_counter, sliding_window_log, sliding_window_buckets, "
-               "token_bucket, leaky_bucket or gcra";
-    }
-    zone.policy.algorithm = *algorithm;
-    return right;
+    zone.policy.algorithm = algorithm.value_or(zone.policy.algorithm);
+    return algorithm ? right
+                     : "fixed_window, sliding_window_counter, sliding_window_log, "
+                       "sliding_window_buckets, token_bucket, leaky_bucket or gcra";
 }
 
 std::string_view set_burst(ZoneSettings& zone, std::string_view value, std::string_view)
@@ -96,13 +91,10 @@ std::string_view set_precision(ZoneSettings& zone, std::string_view value, std::
 std::string_view set_concurrency(ZoneSettings& zone, std::string_view value, std::string_view)
 {
     const auto most = parse_number(value, 1, max_quota);
-    if (!most) {
-        return "a number of requests at one time from 1 to 1000000000";
-    }
     zone.policy.algorithm = Algorithm::concurrency;
-    zone.policy.rate.quota = *most;
+    zone.policy.rate.quota = most.value_or(0);
     zone.cache = false;  // a request may end at any time
-    return right;
+    return most ? right : "a number of requests at one time from 1 to 1000000000";
 }
 
 std::string_view set_hold(ZoneSettings& zone, std::string_view value, std::string_view)
@@ -127,18 +119,21 @@ std::string_view set_clock(ZoneSettings& zone, std::string_view value, std::stri
     return value == "redis" || value == "local" ? right : "clock=redis or clock=local";
 }
 
+/// From 1 to `most`, or a word, which is 0.
+std::optional<std::int64_t> number_or(
+    std::string_view word, std::string_view value, std::int64_t most) noexcept
+{
+    return value == word ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, most);
+}
+
 std::string_view set_nodes(ZoneSettings& zone, std::string_view value, std::string_view word)
 {
-    const auto nodes =
-        value == "auto" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_nodes);
-    if (!nodes) {
-        return "a number of nodes from 1 to 10000, or nodes=auto";
-    }
-    zone.nodes = *nodes;
-    if (*nodes != 1) {
+    const auto nodes = number_or("auto", value, max_nodes);
+    zone.nodes = nodes.value_or(1);
+    if (zone.nodes != 1) {
         zone.redis_parameter = word;
     }
-    return right;
+    return nodes ? right : "a number of nodes from 1 to 10000, or nodes=auto";
 }
 
 std::string_view set_cache(ZoneSettings& zone, std::string_view value, std::string_view word)
@@ -150,36 +145,25 @@ std::string_view set_cache(ZoneSettings& zone, std::string_view value, std::stri
 
 std::string_view set_lease(ZoneSettings& zone, std::string_view value, std::string_view word)
 {
-    const auto lease =
-        value == "off" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_lease);
-    if (!lease) {
-        return "a number of requests from 1 to 1000000, or lease=off";
-    }
-    zone.lease = *lease;
+    const auto lease = number_or("off", value, max_lease);
+    zone.lease = lease.value_or(0);
     zone.redis_parameter = word;
-    return right;
+    return lease ? right : "a number of requests from 1 to 1000000, or lease=off";
 }
 
 std::string_view set_ahead(ZoneSettings& zone, std::string_view value, std::string_view word)
 {
-    const auto ahead =
-        value == "off" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_ahead);
-    if (!ahead) {
-        return "a number of requests from 1 to 1000000, or ahead=off";
-    }
-    zone.ahead = *ahead;
+    const auto ahead = number_or("off", value, max_ahead);
+    zone.ahead = ahead.value_or(0);
     zone.redis_parameter = word;
-    return right;
+    return ahead ? right : "a number of requests from 1 to 1000000, or ahead=off";
 }
 
 std::string_view set_block(ZoneSettings& zone, std::string_view value, std::string_view)
 {
     const auto block = parse_seconds(value);
-    if (!block) {
-        return "a time from 1s to 366d, such as 10m or 1h";
-    }
-    zone.policy.block = *block;
-    return right;
+    zone.policy.block = block.value_or(microseconds{ 0 });
+    return block ? right : "a time from 1s to 366d, such as 10m or 1h";
 }
 
 std::string_view set_hash_key(ZoneSettings& zone, std::string_view value, std::string_view)
