@@ -19,6 +19,7 @@
 #include "nginx/text.h"
 #include "nginx/timer.h"
 
+#include <algorithm>
 #include <memory>
 
 namespace ratelimit::http {
@@ -127,15 +128,12 @@ void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
 {
     const auto* core =
         reinterpret_cast<const ngx_core_conf_t*>(ngx_get_conf(cycle.conf_ctx, ngx_core_module));
-    const RedisBlock* least = nullptr;
-    for (const RedisBlock& block : conf.redis) {
-        if (least == nullptr || block.least_timeout() < least->least_timeout()) {
-            least = &block;
-        }
+    const auto least = std::ranges::min_element(conf.redis, {}, &RedisBlock::least_timeout);
+    if (least == conf.redis.end()) {
+        return;
     }
-    const auto time = least == nullptr ? ngx_msec_t{ 0 }
-                                       : static_cast<ngx_msec_t>(least->least_timeout().count());
-    if (least == nullptr || core->timer_resolution <= time) {
+    const auto time = static_cast<ngx_msec_t>(least->least_timeout().count());
+    if (core->timer_resolution <= time) {
         return;
     }
     const ngx_str_t name = nginx::borrowed(least->name);

@@ -29,15 +29,11 @@ public:
         connection_.write->handler = [](ngx_event_t* event) noexcept { of(event).write(); };
         connection_.read->log = connection_.log;
         connection_.write->log = connection_.log;
-    }
-
-    void hook() noexcept
-    {
         context_.ev.data = this;
-        context_.ev.addRead = [](void* self) noexcept { of(self).add(of(self).read_event()); };
-        context_.ev.delRead = [](void* self) noexcept { of(self).remove(of(self).read_event()); };
+        context_.ev.addRead = [](void* self) noexcept { add(of(self).connection_.read); };
+        context_.ev.delRead = [](void* self) noexcept { remove(of(self).connection_.read); };
         context_.ev.addWrite = [](void* self) noexcept { of(self).want_write(); };
-        context_.ev.delWrite = [](void* self) noexcept { of(self).remove(of(self).write_event()); };
+        context_.ev.delWrite = [](void* self) noexcept { remove(of(self).connection_.write); };
         context_.ev.cleanup = [](void* self) noexcept { delete &of(self); };
     }
 
@@ -80,9 +76,6 @@ private:
         return event->write ? NGX_WRITE_EVENT : NGX_READ_EVENT;
     }
 
-    ngx_event_t* read_event() const noexcept { return connection_.read; }
-    ngx_event_t* write_event() const noexcept { return connection_.write; }
-
     static void add(ngx_event_t* event) noexcept
     {
         if (!event->active && ngx_add_event(event, kind(event), NGX_LEVEL_EVENT) != NGX_OK) {
@@ -103,7 +96,7 @@ private:
 
     void want_write() noexcept
     {
-        ngx_event_t* event = write_event();
+        ngx_event_t* event = connection_.write;
         if (event->active || event->posted) {
             return;
         }
@@ -197,13 +190,11 @@ bool NgxLoop::attach(redisAsyncContext& context) noexcept
     }
     used_up_ = false;
     connection->log = ngx_cycle->log;
-    auto* events = new (std::nothrow) HiredisEvents(context, *connection);
+    const auto* events = new (std::nothrow) HiredisEvents(context, *connection);
     if (events == nullptr) {
         HiredisEvents::release(*connection);
-        return false;
     }
-    events->hook();
-    return true;
+    return events != nullptr;
 }
 
 std::unique_ptr<Timer> NgxLoop::make_timer(std::function<void()> fired)
