@@ -11,19 +11,14 @@ use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
 use Ratelimit::Http qw(http_connect http_send);
-use Ratelimit::Process qw(free_port start_code stop_process wait_until);
-use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
+use Ratelimit::Process qw(free_port start_commanded kill_process_of command_process wait_until);
 
 sub new {
     my ($class) = @_;
     my $self = bless {port => free_port()}, $class;
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $self->{port},
         Listen => 1024, ReuseAddr => 1) or croak "backend: $!";
-    socketpair $self->{control}, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or croak "backend: $!";
-    $self->{pid} = start_code('backend', sub {
-        close $self->{control};
-        Ratelimit::Backend::Loop->new($listener, $other)->run;
-    });
+    start_commanded($self, 'backend', sub { Ratelimit::Backend::Loop->new($listener, $_[0])->run });
     return $self;
 }
 
@@ -47,19 +42,9 @@ sub hold {
     return @sockets;
 }
 
-sub command {
-    my ($self, @words) = @_;
-    syswrite $self->{control}, "@words\n" or croak "backend: $!";
-    sysread $self->{control}, my $answer, 200 or croak 'backend: it has ended';
-    return $answer + 0;
-}
+sub command { return command_process(@_) + 0 }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@, $!);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 package Ratelimit::Backend::Loop;    ## no critic (ProhibitMultiplePackages)
 

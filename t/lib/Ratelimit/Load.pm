@@ -8,19 +8,13 @@ use warnings;
 
 use Carp qw(croak);
 use IO::Select;
-use Ratelimit::Process qw(start_code stop_process wait_until);
-use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
+use Ratelimit::Process qw(start_commanded stop_process kill_process_of wait_until);
 
 # Options: port, path, clients (8).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {clients => 8, %options}, $class;
-    socketpair $self->{control}, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or croak "load: $!";
-    $self->{pid} = start_code('load', sub {
-        close $self->{control};
-        Ratelimit::Load::Loop->new($self, $other)->run;
-    });
-    close $other;
+    start_commanded($self, 'load', sub { Ratelimit::Load::Loop->new($self, $_[0])->run });
     return $self;
 }
 
@@ -55,12 +49,7 @@ sub _command {
     return { split(/[ =]/, $counts), why => $why };
 }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@, $!);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 package Ratelimit::Load::Loop;    ## no critic (ProhibitMultiplePackages)
 

@@ -7,7 +7,7 @@ use warnings;
 
 use Carp qw(croak);
 use IO::Socket::INET;
-use Ratelimit::Process qw(free_port read_file start_code stop_process temp_folder write_file);
+use Ratelimit::Process qw(free_port read_file start_code kill_process_of temp_folder write_file);
 use Socket qw(inet_aton);
 
 my %codes = (ok => 0, SERVFAIL => 2, NXDOMAIN => 3, NOTIMP => 4, REFUSED => 5);
@@ -53,11 +53,6 @@ sub answer_to {
         . substr($query, 12, $end - 12 + 4) . $records;
 }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@, $!);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 1;

@@ -12,7 +12,7 @@ use List::Util qw(max);
 use Ratelimit::Build qw(built);
 use Ratelimit::Http qw(request);
 use Ratelimit::Process
-    qw(free_port wait_until start_process adopt_process stop_process ended_with alive temp_folder
+    qw(free_port wait_until start_process adopt_process stop_process kill_process_of ended_with alive temp_folder
     read_file write_file servers);
 use Test::More ();
 
@@ -286,11 +286,6 @@ sub show_logs {
     return;
 }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@, $!);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 1;

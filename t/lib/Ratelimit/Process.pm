@@ -13,11 +13,13 @@ use List::Util qw(min);
 use POSIX qw(WNOHANG);
 use Ratelimit::Stopwatch qw(stopwatch);
 use Scalar::Util qw(weaken);
+use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
 use Time::HiRes qw(sleep);
 
 use Exporter 'import';
 our @EXPORT_OK = qw(free_port free_cluster_port wait_until start_process start_code adopt_process stop_process ended_with
-    temp_folder alive read_file write_file add_server servers pause_processes wait_for_state);
+    start_commanded command_process kill_process_of temp_folder alive read_file write_file add_server servers pause_processes
+    wait_for_state);
 
 my %running;    # pid => name
 my %ended;      # pid => wait status
@@ -132,6 +134,24 @@ sub start_code {
     return $pid;
 }
 
+# Runs code in a child process, which reads the commands of the test from a socket. Sets the pid of the object and its
+# end of the socket.
+sub start_commanded {
+    my ($self, $name, $code) = @_;
+    socketpair $self->{control}, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or croak "$name: $!";
+    $self->{pid} = start_code($name, sub { close $self->{control}; $code->($other) });
+    close $other;
+    return;
+}
+
+# Its answer to a command.
+sub command_process {
+    my ($self, @words) = @_;
+    syswrite $self->{control}, "@words\n" or croak "@words: $!";
+    sysread $self->{control}, my $answer, 200 or croak "@words: the process has ended";
+    return $answer;
+}
+
 # Takes charge of a process of this process group that another one left behind, such as a daemon. It is
 # stopped like a child; the group is killed only when its last adopted process has ended.
 sub adopt_process {
@@ -161,6 +181,14 @@ sub stop_process {
     }
     kill_group($pid);
     return $ended{$pid};
+}
+
+# For the end of an object that has the pid of a process.
+sub kill_process_of {
+    my ($self) = @_;
+    local ($?, $@, $!);
+    stop_process($self->{pid}, 'KILL') if $self->{pid};
+    return;
 }
 
 # The wait status of a process whose end was seen.

@@ -8,7 +8,7 @@ use warnings;
 use Carp qw(croak);
 use JSON::PP qw(decode_json);
 use Ratelimit::Http qw(request);
-use Ratelimit::Process qw(free_port wait_until start_process stop_process temp_folder write_file);
+use Ratelimit::Process qw(free_port wait_until start_process kill_process_of temp_folder write_file);
 
 # Options: target (port) or targets (ports), path (of the metrics), rules (a file of alerts).
 sub new {
@@ -61,11 +61,6 @@ sub firing {
     return grep { $_->{labels}{alertname} eq ($name // $_->{labels}{alertname}) && $_->{state} eq 'firing' } @{ $self->ask('alerts')->{alerts} };
 }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 1;

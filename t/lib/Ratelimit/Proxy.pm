@@ -9,8 +9,7 @@ use warnings;
 use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
-use Ratelimit::Process qw(free_port start_code stop_process add_server);
-use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
+use Ratelimit::Process qw(free_port start_commanded stop_process kill_process_of command_process add_server);
 use Time::HiRes qw(time);
 
 # to => "address:port" of the server; port => its own, free unless given.
@@ -19,11 +18,7 @@ sub new {
     my $self = bless {port => free_port(), %options}, $class;
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $self->{port},
         Listen => 128, ReuseAddr => 1) or croak "proxy: $!";
-    socketpair $self->{control}, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or croak "proxy: $!";
-    $self->{pid} = start_code('proxy', sub {
-        close $self->{control};
-        Ratelimit::Proxy::Loop->new($self->{to}, $listener, $other)->run;
-    });
+    start_commanded($self, 'proxy', sub { Ratelimit::Proxy::Loop->new($self->{to}, $listener, $_[0])->run });
     return add_server($self);
 }
 
@@ -74,21 +69,11 @@ sub seen {
     return \%seen;
 }
 
-sub command {
-    my ($self, @words) = @_;
-    syswrite $self->{control}, "@words\n" or croak "proxy: $!";
-    sysread $self->{control}, my $answer, 200 or croak 'proxy: it has ended';
-    return $answer;
-}
+sub command { return command_process(@_) }
 
 sub stop { return stop_process($_[0]{pid}, 'KILL') }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@, $!);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 package Ratelimit::Proxy::Loop;    ## no critic (ProhibitMultiplePackages)
 

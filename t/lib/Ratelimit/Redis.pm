@@ -9,7 +9,7 @@ use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
-use Ratelimit::Process qw(free_port free_cluster_port pause_processes wait_until start_process stop_process ended_with alive temp_folder
+use Ratelimit::Process qw(free_port free_cluster_port pause_processes wait_until start_process stop_process kill_process_of ended_with alive temp_folder
     write_file read_file add_server);
 
 # Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
@@ -204,11 +204,6 @@ sub keys_like {
 
 sub log { return read_file("$_[0]{folder}/redis.log") }
 
-sub DESTROY {
-    my ($self) = @_;
-    local ($?, $@, $!);
-    stop_process($self->{pid}, 'KILL') if $self->{pid};
-    return;
-}
+sub DESTROY { return kill_process_of($_[0]) }
 
 1;
