@@ -25,10 +25,7 @@ constexpr std::string_view free_key = "rl:test:{free}";
 
 class BlockTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
-    struct Taken {
-        LimitCheck check;
-        Verdict state;
-    };
+    using Taken = TraceCaller::Taken;
 
     void begin(const Policy& policy)
     {
@@ -112,14 +109,12 @@ protected:
         caller_.check(charge_, { &check, 1 });
         memory_.memory().local_limiter().charge({ key, policy_, cost }, microseconds{ now_ });
     }
-    void refund(Taken taken, std::int64_t cost)
+    void refund(const Taken& taken, std::int64_t cost)
     {
-        const microseconds at = *taken.check.now;
-        taken.check.now = microseconds{ now_ };
-        taken.check.cost = cost;
-        caller_.refund(refund_, taken.check, at, taken.state);
+        const microseconds now{ now_ };
+        caller_.refund(refund_, taken, cost, now);
         memory_.memory().local_limiter().refund(
-            { key, policy_, 1 }, microseconds{ now_ }, { cost, at, taken.state.reset });
+            { key, policy_, 1 }, now, { cost, *taken.check.now, taken.state.reset });
     }
 
     RedisServer server_;
@@ -210,11 +205,8 @@ TEST_P(BlockTrace, a_block_never_lets_more_through_and_forgives_no_debt)
                     pending, [this](std::int64_t cost) { charge(cost); },
                     [this](const Taken& taken, std::int64_t cost) {
                         refund(taken, cost);
-                        Taken of_free{ unblocked(taken.check), taken.state };
-                        const microseconds at = *of_free.check.now;
-                        of_free.check.now = microseconds{ now_ };
-                        of_free.check.cost = cost;
-                        caller_.refund(refund_, of_free.check, at, of_free.state);
+                        const Taken of_free{ unblocked(taken.check), taken.state };
+                        caller_.refund(refund_, of_free, cost, microseconds{ now_ });
                     });
                 ++settled;
             }

@@ -19,10 +19,7 @@ using Time = Model::Time;
 
 class ChargeTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
-    struct Taken {
-        LimitCheck check;
-        Verdict state;
-    };
+    using Taken = TraceCaller::Taken;
 
     void begin(int trace)
     {
@@ -63,14 +60,11 @@ protected:
         std::visit([](auto& one) { one.charge(); }, local);
     }
 
-    void refund(Taken taken, std::int64_t cost)
+    void refund(const Taken& taken, std::int64_t cost)
     {
-        const microseconds at = *taken.check.now;
-        taken.check.now = microseconds{ now_ };
-        taken.check.cost = cost;
-        caller_.refund(refund_, taken.check, at, taken.state);
-        const Refund what{ cost, at, taken.state.reset };
         const microseconds now{ now_ };
+        caller_.refund(refund_, taken, cost, now);
+        const Refund what{ cost, *taken.check.now, taken.state.reset };
         switch (GetParam()) {
         case Algorithm::fixed_window:
         case Algorithm::sliding_window_counter:

@@ -258,16 +258,9 @@ TEST_F(RequestOfSeveralLimits, is_counted_in_memory_by_each_of_two_processes_at_
             DecidedRequest({ { one }, { other } }, opens, clock).decision.start();
         }
     };
-    const pid_t worker = fork();
-    if (worker == 0) {
-        ngx_pid = getpid();
-        decide_all(second, first);
-        _exit(0);
-    }
+    const pid_t worker = start_worker([&] { decide_all(second, first); });
     decide_all(first, second);
-    int status = -1;
-    ASSERT_EQ(waitpid(worker, &status, 0), worker);
-    EXPECT_EQ(status, 0) << "in another order they do not wait for each other for ever";
+    EXPECT_EQ(status_of(worker), 0) << "in another order they do not wait for each other for ever";
     EXPECT_EQ(left_in_memory(first), 7 * requests);
     EXPECT_EQ(left_in_memory(second), 7 * requests);
 }

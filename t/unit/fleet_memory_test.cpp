@@ -14,26 +14,18 @@ protected:
     template <class Work>
     pid_t stopped_with_lock(TestNode& node, Work&& work)
     {
-        const pid_t worker = fork();
-        if (worker == 0) {
-            ngx_pid = getpid();
-            {
-                const FleetMemory::Lock lock(node.memory());
-                work();
-                raise(SIGSTOP);
-            }
-            _exit(0);
-        }
-        int status = 0;
-        EXPECT_EQ(waitpid(worker, &status, WUNTRACED), worker);
-        EXPECT_TRUE(WIFSTOPPED(status));
+        const pid_t worker = start_worker([&] {
+            const FleetMemory::Lock lock(node.memory());
+            work();
+            raise(SIGSTOP);
+        });
+        EXPECT_TRUE(WIFSTOPPED(status_of(worker, WUNTRACED)));
         return worker;
     }
     static void end(pid_t worker, int signal)
     {
         kill(worker, signal);
-        int status = 0;
-        EXPECT_EQ(waitpid(worker, &status, 0), worker);
+        status_of(worker);
     }
     std::uint64_t left_out(TestNode& node) { return node.memory().shared().left_out.load(); }
     std::string set_long(int number, int quota, milliseconds lasts = {})

@@ -265,7 +265,7 @@ TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
         for (int round = 0; round < 10; ++round) {
             const auto start = std::chrono::steady_clock::now();
             EXPECT_TRUE(caller_.check(several, { &peek, 1 }, true).states.at(0).granted);
-            caller_.refund(refund, peek, microseconds{ now }, { .granted = true });
+            caller_.refund(refund, { peek, { .granted = true } }, 0, microseconds{ now });
             least = std::min(least, std::chrono::steady_clock::now() - start);
         }
         return least;

@@ -241,9 +241,7 @@ TEST_F(OverrideTableTest, overrides_stay_when_a_writer_is_killed_at_any_moment)
         put(key(i), 1, 1);
     }
     for (int round = 0; round < 40; ++round) {
-        const pid_t worker = fork();
-        if (worker == 0) {
-            ngx_pid = getpid();
+        const pid_t worker = start_worker([this] {
             for (std::uint64_t version = 2;; ++version) {
                 const FleetMemory::Lock lock(memory());
                 for (int i = 200; i < 400; ++i) {
@@ -251,11 +249,10 @@ TEST_F(OverrideTableTest, overrides_stay_when_a_writer_is_killed_at_any_moment)
                     table().remove(zone, key(i - 100 * static_cast<int>(version % 2) + 200));
                 }
             }
-        }
+        });
         std::this_thread::sleep_for(std::chrono::microseconds{ random() % 2000 });
         kill(worker, SIGKILL);
-        int status = 0;
-        waitpid(worker, &status, 0);
+        status_of(worker);
         ngx_shmtx_force_unlock(&zone_.pool()->mutex, worker);
         for (int i = 0; i < 200; ++i) {
             ASSERT_EQ(quota(key(i)), 1) << "before the repair, too";
@@ -334,10 +331,7 @@ TEST_F(OverrideTableTest, only_one_worker_leads_until_its_time_is_over_or_it_is_
 {
     using std::chrono::seconds;
     const ngx_pid_t own = ngx_pid;
-    const pid_t other = fork();
-    if (other == 0) {
-        pause();
-    }
+    const pid_t other = start_worker(pause);
     EXPECT_TRUE(memory().lead(seconds{ 10 }, seconds{ 2 }));
     ngx_pid = other;
     EXPECT_FALSE(memory().lead(seconds{ 11 }, seconds{ 2 }));
@@ -345,7 +339,7 @@ TEST_F(OverrideTableTest, only_one_worker_leads_until_its_time_is_over_or_it_is_
     ngx_pid = own;
     EXPECT_FALSE(memory().lead(seconds{ 13 }, seconds{ 2 }));
     kill(other, SIGKILL);
-    waitpid(other, nullptr, 0);
+    status_of(other);
     EXPECT_TRUE(memory().lead(seconds{ 13 }, seconds{ 2 })) << "the other is gone";
     memory().stop_leading();
     EXPECT_EQ(memory().shared().leader.load(), 0);

@@ -23,9 +23,7 @@ using Time = Model::Time;
 class RefundTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     /// A request that this limit counted and another limit refused.
-    struct Taken {
-        LimitCheck check;
-        Verdict state;
+    struct Taken : TraceCaller::Taken {
         Verdict without;  // the verdict as if it had not been counted
     };
 
@@ -51,14 +49,12 @@ protected:
         if (answer.states.size() != 1 || !answer.states[0].granted || cost == 0) {
             return std::nullopt;
         }
-        return Taken{ check, answer.states[0], answer.without[0] };
+        return Taken{ { check, answer.states[0] }, answer.without[0] };
     }
 
-    void refund(Taken taken)
+    void refund(const Taken& taken)
     {
-        const microseconds at = *taken.check.now;
-        taken.check.now = microseconds{ now_ };
-        caller_.refund(refund_, taken.check, at, taken.state);
+        caller_.refund(refund_, taken, taken.check.cost, microseconds{ now_ });
     }
 
     struct Answers {

@@ -20,6 +20,28 @@ void begin_nginx();
 /// The formats of the lines that were logged since the last call.
 std::vector<std::string> take_log();
 
+/// Another worker process, which does this.
+template <class Work>
+pid_t start_worker(Work&& work)
+{
+    const pid_t worker = fork();
+    EXPECT_GE(worker, 0);
+    if (worker == 0) {
+        ngx_pid = getpid();
+        work();
+        _exit(0);
+    }
+    return worker;
+}
+
+/// Of a worker that has ended or, with WUNTRACED, was stopped; waits for it.
+inline int status_of(pid_t worker, int options = 0)
+{
+    int status = -1;
+    EXPECT_EQ(waitpid(worker, &status, options), worker);
+    return status;
+}
+
 /// Shared memory with nginx's slab allocator, as ngx_init_cycle makes it for a zone.
 class SlabZone {
 public:
@@ -53,16 +75,11 @@ public:
     template <class Work>
     void in_killed_worker(Work&& work)
     {
-        const pid_t worker = fork();
-        ASSERT_GE(worker, 0);
-        if (worker == 0) {
-            ngx_pid = getpid();
+        const pid_t worker = start_worker([&] {
             work();
             raise(SIGKILL);
-        }
-        int status = 0;
-        ASSERT_EQ(waitpid(worker, &status, 0), worker);
-        ASSERT_TRUE(WIFSIGNALED(status));
+        });
+        ASSERT_TRUE(WIFSIGNALED(status_of(worker)));
         ngx_shmtx_force_unlock(&pool()->mutex, worker);
     }
 

@@ -336,12 +336,14 @@ std::string TraceCaller::text_of_call(const LimitCheck& check)
 }
 
 void TraceCaller::refund(
-    const std::string& digest, const LimitCheck& check, microseconds taken, const Verdict& state)
+    const std::string& digest, const Taken& taken, std::int64_t cost, microseconds now)
 {
+    LimitCheck check = taken.check;
+    check.now = now;
     arguments_.begin(redis::Script::digest, digest, { 1, 1 });
     arguments_.key(check.redis_key);
     arguments_.begin_packed(refund_format.numbers);
-    write_refund_numbers(check, { check.cost, taken, state.reset }, arguments_);
+    write_refund_numbers(check, { cost, *taken.check.now, taken.state.reset }, arguments_);
     arguments_.end_packed();
     text_of_call(check);
 }

@@ -74,10 +74,13 @@ public:
         const std::string& digest, std::span<const LimitCheck> checks,
         std::span<const std::int64_t> runs);
 
-    /// By refund_script.
-    void refund(
-        const std::string& digest, const LimitCheck& check, microseconds taken,
-        const Verdict& state);
+    /// A request that was counted.
+    struct Taken {
+        LimitCheck check;
+        Verdict state;
+    };
+    /// By refund_script: this much of its cost.
+    void refund(const std::string& digest, const Taken& taken, std::int64_t cost, microseconds now);
 
     /// By block_script. Returns whether a block began.
     bool state_block(const std::string& digest, LimitCheck check, const BlockStatement& statement);
