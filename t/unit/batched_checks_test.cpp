@@ -25,6 +25,12 @@ protected:
         limit.policy.rate.quota = 100 + number;
         return send(limit);
     }
+    void send_keys(int count)
+    {
+        for (int i = 0; i < count; ++i) {
+            send_key(i);
+        }
+    }
     long calls() const { return server_.calls("evalsha"); }
 
     RedisServer server_;
@@ -33,9 +39,7 @@ protected:
 TEST_F(BatchedChecks, of_one_turn_share_calls_and_each_gets_its_own_verdict)
 {
     begin(server_);
-    for (int i = 0; i < 100; ++i) {
-        send_key(i);
-    }
+    send_keys(100);
     ASSERT_TRUE(run());
     EXPECT_EQ(calls(), (100 + 15) / 16);
     for (int i = 0; i < 100; ++i) {
@@ -47,9 +51,7 @@ TEST_F(BatchedChecks, of_one_turn_share_calls_and_each_gets_its_own_verdict)
 TEST_F(BatchedChecks, that_fill_a_call_leave_before_the_turn_ends)
 {
     begin(server_);
-    for (int i = 0; i < 20; ++i) {
-        send_key(i);
-    }
+    send_keys(20);
     const auto end = std::chrono::steady_clock::now() + 10s;
     while (calls() == 0 && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(1ms);
@@ -68,9 +70,7 @@ TEST_F(BatchedChecks, share_calls_over_several_connections_too)
     begin(options);
     load_scripts(server_);
     loop_.run_for(300ms);  // a silent wait: until all are connected
-    for (int i = 0; i < 64; ++i) {
-        send_key(i);
-    }
+    send_keys(64);
     ASSERT_TRUE(run());
     EXPECT_EQ(calls(), 64 / 16);
     EXPECT_EQ(count(End::answered), 64);
@@ -90,13 +90,8 @@ TEST_F(BatchedChecks, share_a_call_with_checks_of_their_algorithm_only)
 TEST_F(BatchedChecks, of_requests_destroyed_in_the_same_turn_are_not_sent)
 {
     begin(server_);
-    for (int i = 0; i < 10; ++i) {
-        send_key(i);
-    }
-    for (int i = 0; i < 10; i += 2) {
-        requests_[static_cast<std::size_t>(i)].reset();
-    }
-    std::erase(requests_, nullptr);
+    send_keys(10);
+    drop_every_second();
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::answered), 5);
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 100, 102, 104, 106, 108 }));
@@ -106,14 +101,9 @@ TEST_F(BatchedChecks, of_requests_destroyed_before_the_reply_do_not_shift_other_
 {
     begin(server_);
     server_.pause();
-    for (int i = 0; i < 10; ++i) {
-        send_key(i);
-    }
+    send_keys(10);
     loop_.run_for(5ms);  // a silent wait: the batch is written
-    for (int i = 0; i < 10; i += 2) {
-        requests_[static_cast<std::size_t>(i)].reset();
-    }
-    std::erase(requests_, nullptr);
+    drop_every_second();
     server_.resume();
     ASSERT_TRUE(run());
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 100, 102, 104, 106, 108 }));
@@ -122,9 +112,7 @@ TEST_F(BatchedChecks, of_requests_destroyed_before_the_reply_do_not_shift_other_
 TEST_F(BatchedChecks, may_destroy_each_other_when_they_end)
 {
     begin(server_);
-    for (int i = 0; i < 3; ++i) {
-        send_key(i);
-    }
+    send_keys(3);
     requests_[0]->then = [this] { requests_[1].reset(); };
     ASSERT_TRUE(loop_.run_until([this] { return requests_[2]->ends == 1; }));
     EXPECT_EQ(requests_[2]->remaining(), 101);
@@ -135,9 +123,7 @@ TEST_F(BatchedChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
     begin(server_);
     server_.ask({ "SCRIPT", "FLUSH" });
     const long texts = server_.calls("eval");
-    for (int i = 0; i < 40; ++i) {
-        send_key(i);
-    }
+    send_keys(40);
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::answered), 40);
     EXPECT_EQ(server_.key_reads(), 40);
@@ -148,9 +134,7 @@ TEST_F(BatchedChecks, all_fail_when_the_connection_is_lost)
 {
     begin(server_);
     server_.pause();
-    for (int i = 0; i < 20; ++i) {
-        send_key(i);
-    }
+    send_keys(20);
     loop_.run_for(5ms);  // a silent wait: the batch is written
     server_.kill();
     ASSERT_TRUE(run());
@@ -163,9 +147,7 @@ TEST_F(BatchedChecks, all_fail_when_the_connection_is_lost)
 TEST_F(BatchedChecks, all_fail_when_they_are_closed_before_they_are_written)
 {
     begin(server_);
-    for (int i = 0; i < 10; ++i) {
-        send_key(i);
-    }
+    send_keys(10);
     client_->close();
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 10);

@@ -35,6 +35,11 @@ protected:
         limits[2].shadow = true;
         return limits;
     }
+    static std::vector<Asked> limits_of(int number)
+    {
+        const std::string each = std::to_string(number);
+        return limits_of(each, each, each);
+    }
     std::vector<std::int64_t> remaining(std::size_t limit) const
     {
         std::vector<std::int64_t> all;
@@ -87,7 +92,7 @@ TEST_F(BatchedSequences, of_one_turn_share_calls_and_each_has_its_own_answer)
 {
     begin_sequences();
     for (int i = 0; i < 40; ++i) {
-        auto limits = limits_of(std::to_string(i), std::to_string(i), std::to_string(i));
+        auto limits = limits_of(i);
         limits[0].policy.rate.quota = 100 + i;
         limits[2].policy.rate.quota = 200 + i;
         send(std::move(limits));
@@ -123,7 +128,7 @@ TEST_F(BatchedSequences, share_a_call_with_those_of_their_sequence_only)
 {
     begin_sequences();
     for (int i = 0; i < 8; ++i) {
-        send(limits_of(std::to_string(i), std::to_string(i), std::to_string(i)));
+        send(limits_of(i));
         send(Asked{ .key = std::to_string(i) });
     }
     ASSERT_TRUE(run());
@@ -138,7 +143,7 @@ TEST_F(BatchedSequences, with_a_foreign_value_fail_no_other_request_of_the_call)
     server_.ask({ "SET", "second:2", "no state of ours" });
     server_.ask({ "HSET", "third:3", "field", "1" });
     for (int i = 0; i < 5; ++i) {
-        send(limits_of(std::to_string(i), std::to_string(i), std::to_string(i)));
+        send(limits_of(i));
     }
     ASSERT_TRUE(run());
     EXPECT_EQ(calls(), 1);
@@ -164,15 +169,12 @@ TEST_F(BatchedSequences, whose_requests_leave_before_the_reply_shift_no_answer)
     begin_sequences();
     server_.pause();
     for (int i = 0; i < 6; ++i) {
-        auto limits = limits_of(std::to_string(i), std::to_string(i), std::to_string(i));
+        auto limits = limits_of(i);
         limits[0].policy.rate.quota = 100 + i;
         send(std::move(limits));
     }
     loop_.run_for(5ms);
-    for (int i = 0; i < 6; i += 2) {
-        requests_[static_cast<std::size_t>(i)].reset();
-    }
-    std::erase(requests_, nullptr);
+    drop_every_second();
     server_.resume();
     ASSERT_TRUE(run());
     EXPECT_EQ(remaining(0), (Numbers{ 100, 102, 104 }));

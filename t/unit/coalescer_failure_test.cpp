@@ -36,6 +36,18 @@ protected:
 
 class HeldChecks : public FailingChecks {
 protected:
+    /// Redis hangs when the client is ready. A breaker that opens stays open.
+    void begin_paused(milliseconds timeout, int failures, milliseconds connect_timeout = 10s)
+    {
+        auto options = options_to(server_.port());
+        options.server.timeout = timeout;
+        options.server.connect_timeout = connect_timeout;
+        options.server.breaker_failures = failures;
+        options.server.breaker_open = 60s;
+        begin(options);
+        server_.pause();
+    }
+
     RedisServer server_;
 };
 
@@ -43,7 +55,6 @@ TEST_F(HeldChecks, fail_in_time_after_the_call_before_them_has_timed_out)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 1500ms;
-    options.server.connect_timeout = 10s;
     options.server.breaker_failures = 100'000;
     begin(options);
     server_.pause();
@@ -69,12 +80,7 @@ TEST_F(HeldChecks, fail_in_time_after_the_call_before_them_has_timed_out)
 
 TEST_F(HeldChecks, count_together_as_one_timeout)
 {
-    auto options = options_to(server_.port());
-    options.server.timeout = 300ms;
-    options.server.breaker_failures = 2;
-    options.server.breaker_open = 60s;
-    begin(options);
-    server_.pause();
+    begin_paused(300ms, 2);
     send_many(10);  // in one turn of the loop
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 10);
@@ -88,12 +94,7 @@ TEST_F(HeldChecks, count_together_as_one_timeout)
 
 TEST_F(HeldChecks, do_not_wait_for_a_call_when_the_breaker_is_open)
 {
-    auto options = options_to(server_.port());
-    options.server.timeout = 2s;
-    options.server.breaker_failures = 1;
-    options.server.breaker_open = 60s;
-    begin(options);
-    server_.pause();
+    begin_paused(2s, 1);
     send({ .key = "first" });
     loop_.run_for(1s);
     Request& second = send({ .key = "second" });
@@ -107,11 +108,7 @@ TEST_F(HeldChecks, do_not_wait_for_a_call_when_the_breaker_is_open)
 
 TEST_F(HeldChecks, fewer_than_the_breakers_failures_do_not_open_it)
 {
-    auto options = options_to(server_.port());
-    options.server.timeout = 300ms;
-    options.server.breaker_failures = 11;
-    begin(options);
-    server_.pause();
+    begin_paused(300ms, 11);
     send_many(10);
     ASSERT_TRUE(run());
     EXPECT_EQ(events_.downs, 0);
@@ -120,13 +117,7 @@ TEST_F(HeldChecks, fewer_than_the_breakers_failures_do_not_open_it)
 
 TEST_F(HeldChecks, wait_for_a_connection_although_others_failed_unsent_after_a_timeout)
 {
-    auto options = options_to(server_.port());
-    options.server.timeout = 1500ms;
-    options.server.connect_timeout = 20s;
-    options.server.breaker_failures = 1;
-    options.server.breaker_open = 60s;
-    begin(options);
-    server_.pause();
+    begin_paused(1500ms, 1, 20s);
     send();
     loop_.run_for(1300ms);
     send();  // it waits for the first call, and would be overdue 1.3 s after its timeout

@@ -135,6 +135,15 @@ protected:
     }
     Request& send(const Asked& limit = {}) { return send(std::vector{ limit }); }
 
+    /// The first one, the third one and so on end.
+    void drop_every_second()
+    {
+        for (std::size_t i = 0; i < requests_.size(); i += 2) {
+            requests_[i].reset();
+        }
+        std::erase(requests_, nullptr);
+    }
+
     /// Runs until all requests have ended.
     bool run()
     {
