@@ -169,8 +169,10 @@ protected:
     Worker& worker(std::size_t index) { return *workers_[index]; }
     Worker& add_worker() { return *workers_.emplace_back(std::make_unique<Worker>(*this)); }
 
-    RemoteLimit limit_of(Worker& of, std::string_view key, std::int64_t cost)
+    RemoteLimit limit_of(
+        Worker& of, std::string_view key, std::int64_t cost, Holdings* zone = nullptr)
     {
+        Holdings& holdings = zone != nullptr ? *zone : of.holdings;
         RemoteLimit limit;
         limit.redis_key = key;
         limit.policy = policy;
@@ -180,7 +182,7 @@ protected:
         limit.scripts.statement = statement_;
         limit.scripts.sequences = &*single_;
         limit.scripts.bit = SequenceScripts::bit(0);
-        limit.holdings = cost > 0 ? &of.holdings : nullptr;
+        limit.holdings = cost > 0 ? &holdings : nullptr;
         return limit;
     }
 

@@ -12,9 +12,7 @@ protected:
     {
         for (std::size_t i = first; i < end_of_keys; ++i) {
             const std::string key = "{" + std::to_string(i) + "}";
-            RemoteLimit limit = limit_of(of, key, 1);
-            limit.holdings = &zone;
-            Held& refused = send(of, std::move(limit));
+            Held& refused = send(of, limit_of(of, key, 1, &zone));
             take(of, std::prev(of.client.messages.end()), [](Message& message) {
                 fail(message, redis::Fate::refused);
             });
@@ -101,9 +99,7 @@ TEST_F(HoldingsOfManyKeys, many_zones_state_together_no_more_at_a_time_than_one)
             [](std::int64_t) {} });
         for (int i = 0; i < 20; ++i) {
             const std::string key = "{" + std::to_string(zone) + "." + std::to_string(i) + "}";
-            RemoteLimit limit = limit_of(of, key, 1);
-            limit.holdings = &holdings;
-            end(send(of, std::move(limit)));
+            end(send(of, limit_of(of, key, 1, &holdings)));
         }
     }
     settle();
@@ -123,9 +119,7 @@ TEST_F(HoldingsOfManyKeys, what_is_held_in_one_zone_does_not_wait_behind_free_ke
     Worker& of = add_worker();
     Holdings other({ of.client, policy.rate.window,
                      +[]() noexcept { return virtual_now - 1'000'000s; }, [](std::int64_t) {} });
-    RemoteLimit limit = limit_of(of, "{held}", 1);
-    limit.holdings = &other;
-    Held& held = send(of, std::move(limit));
+    Held& held = send(of, limit_of(of, "{held}", 1, &other));
     use_keys(of, 2000);
     settle();
     of.holdings.restate(0);

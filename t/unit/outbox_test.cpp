@@ -111,9 +111,8 @@ TEST_F(OutboxTest, what_redis_knows_for_the_shortest_time_is_stated_first)
     Holdings other({ of.client, 3s, +[]() noexcept { return virtual_now - 1'000'000s; },
                      [](std::int64_t) {} });
     hold_keys(of, 100);
-    RemoteLimit limit = limit_of(of, "{k}", 3);
+    RemoteLimit limit = limit_of(of, "{k}", 3, &other);
     limit.policy.rate.window = 3s;
-    limit.holdings = &other;
     send(of, std::move(limit));
     settle();
     ask("FLUSHALL");

@@ -16,6 +16,12 @@ protected:
     {
         return leases_.spend(request, policy_, 10, now);
     }
+    void spend_often(int times, const KeyedRequest& request, microseconds now)
+    {
+        for (int i = 0; i < times; ++i) {
+            spend(request, now);
+        }
+    }
     bool spends(const KeyedRequest& request, microseconds now)
     {
         return spend(request, now).state.has_value();
@@ -111,9 +117,7 @@ TEST_F(TokenLeasesTest, a_request_with_an_earlier_time_than_the_call_spends_its_
 
 TEST_F(TokenLeasesTest, a_request_with_an_earlier_time_than_the_period_does_not_end_it)
 {
-    for (int i = 0; i < 6; ++i) {
-        spend(request_, start);
-    }
+    spend_often(6, request_, start);
     EXPECT_EQ(spend(request_, start - milliseconds{ 50 }).worth_leasing, 6);
     EXPECT_EQ(spend(request_, start - seconds{ 1 }).worth_leasing, 0) << "the clock was set back";
 }
@@ -180,17 +184,13 @@ TEST_F(TokenLeasesTest, the_number_worth_leasing_is_that_of_the_keys_requests_in
     // Half of the seven of the last period, and none of this one yet.
     EXPECT_EQ(spend(request_, start + milliseconds{ 1500 }).worth_leasing, 3);
     EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 0);
-    for (int i = 0; i < 30; ++i) {
-        spend(request_, start + seconds{ 5 });
-    }
+    spend_often(30, request_, start + seconds{ 5 });
     EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 10) << "lease=10";
 }
 
 TEST_F(TokenLeasesTest, a_lease_is_renewed_when_half_of_what_a_busy_key_needs_is_used)
 {
-    for (int i = 0; i < 20; ++i) {
-        spend(request_, start);
-    }
+    spend_often(20, request_, start);
     add(10, start);
     for (int left = 9; left >= 6; --left) {
         EXPECT_EQ(spend(request_, start).worth_leasing, 0) << left;
@@ -201,17 +201,13 @@ TEST_F(TokenLeasesTest, a_lease_is_renewed_when_half_of_what_a_busy_key_needs_is
 
 TEST_F(TokenLeasesTest, a_lease_is_renewed_when_half_of_its_time_is_over)
 {
-    for (int i = 0; i < 20; ++i) {
-        spend(request_, start);
-    }
+    spend_often(20, request_, start);
     add(9, start);
     EXPECT_EQ(spend(request_, start + milliseconds{ 499 }).worth_leasing, 0);
     EXPECT_EQ(spend(request_, start + milliseconds{ 500 }).worth_leasing, 3) << "7 of 10 are left";
     policy_.algorithm = Algorithm::fixed_window;
     const KeyedRequest window{ "window", 0x1234, 1 };
-    for (int i = 0; i < 20; ++i) {
-        spend(window, start + seconds{ 20 });
-    }
+    spend_often(20, window, start + seconds{ 20 });
     add(10, start, window);
     EXPECT_EQ(spend(window, start + seconds{ 20 }).worth_leasing, 0) << "it ends with its window";
 }
@@ -241,9 +237,7 @@ TEST_F(TokenLeasesTest, one_renewal_of_a_key_is_under_way_until_it_adds_tokens_o
 {
     const auto soon = start + milliseconds{ 300 };
     EXPECT_FALSE(leases_.begin_renewal(request_, start, soon)) << "there is no lease";
-    for (int i = 0; i < 20; ++i) {
-        spend(request_, start);
-    }
+    spend_often(20, request_, start);
     add(4, start);
     EXPECT_GT(spend(request_, start).worth_leasing, 0);
     EXPECT_TRUE(leases_.begin_renewal(request_, start, soon));
@@ -261,9 +255,7 @@ TEST_F(TokenLeasesTest, one_renewal_of_a_key_is_under_way_until_it_adds_tokens_o
 
 TEST_F(TokenLeasesTest, a_renewal_is_under_way_although_the_lease_has_expired)
 {
-    for (int i = 0; i < 20; ++i) {
-        spend(request_, start + milliseconds{ 900 });
-    }
+    spend_often(20, request_, start + milliseconds{ 900 });
     add(10, start);
     EXPECT_TRUE(spends(request_, start + milliseconds{ 900 }));
     EXPECT_TRUE(
