@@ -116,10 +116,10 @@ void NameLookup::wait() noexcept
 {
     const bool running = std::any_of(
         parts_.begin(), parts_.end(), [](const Part& part) { return part.context != nullptr; });
-    if (!running) {
-        timer_.start(soon);
-    } else if (!addresses_.all.empty()) {
-        timer_.start(other_family);
+    if (running && addresses_.all.empty()) {
+        timer_.stop();  // it runs if the first resolver failed before the other one began
+    } else {
+        timer_.start(running ? other_family : soon);
     }
 }
 
