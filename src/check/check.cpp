@@ -4,8 +4,13 @@
 #include "check/settlement.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
 #include <tuple>
 #include <utility>
+
+#include <hiredis/hiredis.h>
 
 namespace ratelimit {
 
@@ -17,6 +22,47 @@ auto shard_of(const RemoteLimit& limit) noexcept
 }
 
 }  // namespace
+
+/// Reads the record of a key's block (lua/block.lua) by a command of one key. While a slot of a
+/// cluster is being moved, Redis refuses commands of several keys, and a check has two if the limit
+/// has a block. A foreign value counts as no record.
+class Check::BlockRead final : public redis::CommandCall {
+public:
+    /// The block at Redis's time `now`, microseconds since the epoch. It has one byte more than a
+    /// record has, so that a longer value is told apart.
+    BlockRead(Part& part, std::string_view block_key, microseconds now)
+        : CommandCall(
+            redis::plain_command({ "GETRANGE", block_key, "0", "32" }), std::string(block_key)),
+          part_(part),
+          now_(now)
+    {
+        repeatable = true;
+    }
+
+    bool on_reply(const redisReply& reply) noexcept override
+    {
+        if (reply.type != REDIS_REPLY_STRING) {
+            return false;
+        }
+        std::array<double, 4> times{};
+        if (reply.len == sizeof(times)) {
+            std::memcpy(times.data(), reply.str, sizeof(times));
+        }
+        const auto [refused, begins, ends, spared] = times;
+        const auto at = static_cast<double>(now_.count());
+        constexpr double exact = 9'007'199'254'740'992;  // 2^53
+        const bool blocked = at < ends && refused < ends && ends < exact
+            && (begins <= at || at < refused);  // before the refusal: the clock ran backwards
+        const microseconds left{ blocked ? static_cast<std::int64_t>(std::floor(ends - at)) : 0 };
+        part_.check.block_read(part_, BlockState{ left, at <= spared && spared < exact });
+        return true;
+    }
+    void ended(redis::Fate) noexcept override { part_.check.block_read(part_, std::nullopt); }
+
+private:
+    Part& part_;
+    const microseconds now_;
+};
 
 Check::Check(std::span<RemoteLimit*> limits, Owner& owner) : owner_(owner), first_(*this)
 {
@@ -128,9 +174,7 @@ void Check::read_block(Part& part)
         return;
     }
     limit.block_apart = true;
-    part.block = std::make_unique<BlockRead>(
-        limit.block_key, *now,
-        [this, &part](std::optional<BlockState> state) { block_read(part, state); });
+    part.block = std::make_unique<BlockRead>(part, limit.block_key, *now);
     part.block->routing.expires = part.since + client.longest_wait();
     pending_ += client.send(*part.block) ? 1 : 0;
 }

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/free_list.h"
-#include "check/block_read.h"
 #include "check/shard_part.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace ratelimit {
@@ -77,7 +77,12 @@ private:
 
         Check& check;
         std::unique_ptr<Part> next;
-        std::unique_ptr<BlockRead> block;
+        std::unique_ptr<redis::CommandCall> block;  // a BlockRead
+    };
+    class BlockRead;
+    struct BlockState {
+        microseconds left{ 0 };  // of the block; 0: the key is not blocked
+        bool spared = false;     // no refusal begins a block now
     };
 
     template <class Visit>

@@ -30,7 +30,7 @@ struct LimitCheck {
     std::optional<microseconds> now;
     const Statement* states = nullptr;  // of a concurrency limit; null: there is no holder
     std::string_view block_key{};       // of the block; not empty if the policy has one
-    bool block_apart = false;           // the block was read by a command of its own (BlockRead)
+    bool block_apart = false;           // the block was read by a command of its own (Check)
 };
 
 /// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
