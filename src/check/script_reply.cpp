@@ -4,6 +4,7 @@
 #include "redis/server_clock.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -60,15 +61,6 @@ void read_state(const Policy& policy, const StateNumbers& numbers, KeyReply& rep
 /// of 56 bits; no sum or small multiple of them overflows.
 constexpr std::int64_t largest_whole = std::int64_t{ 1 } << 58U;
 constexpr double largest = 0x1p58;
-
-bool good_state(const char* fields, std::size_t at) noexcept
-{
-    const auto is_from = [&](std::int64_t least, std::size_t index) {
-        return field(fields, index) >= least && field(fields, index) <= largest_whole;
-    };
-    return field(fields, at) >= 0 && is_from(0, at + 1) && is_from(0, at + 2)
-        && is_from(ignored_retry, at + 3);
-}
 
 /// With a later time, a double could not tell the numbers of statements apart.
 bool good_time(microseconds since_epoch) noexcept
@@ -274,22 +266,21 @@ try {
     const microseconds server_time{ field(reply.str, numbers) };
     bool good = good_time(server_time);
     replies.resize(answers);
+    std::size_t at = 0;
     for (std::size_t i = 0; KeyReply & answer : replies) {
-        const std::size_t at = i * several_fields;
-        const Policy& policy = limits[i++ % limits.size()].policy;
+        std::array<std::int64_t, several_fields> fields{};
+        std::ranges::generate(fields, [&] { return field(reply.str, at++); });
+        const auto [taken, verdict, remaining, reset, retry, detail, before] = fields;
         answer = {};
-        answer.taken = field(reply.str, at);
+        answer.taken = taken;
         read_state(
-            policy,
-            { field(reply.str, at + 1), field(reply.str, at + 2), field(reply.str, at + 3),
-              field(reply.str, at + 4) },
-            answer);
-        answer.detail = field(reply.str, at + 5);
-        answer.reset_before = microseconds{ field(reply.str, at + 6) };
-        answer.place = answer.taken > 0 ? answer.reset_before.count() : -1;
+            limits[i++ % limits.size()].policy, { verdict, remaining, reset, retry }, answer);
+        answer.detail = detail;
+        answer.reset_before = microseconds{ before };
+        answer.place = taken > 0 ? before : -1;
         answer.server_time = server_time;
-        good = good && good_state(reply.str, at + 1) && answer.taken >= 0 && answer.detail >= 0
-            && answer.reset_before.count() >= 0;
+        good = good && std::min({ taken, verdict, remaining, reset, detail, before }) >= 0
+            && retry >= ignored_retry && std::max({ remaining, reset, retry }) <= largest_whole;
     }
     return good;
 } catch (const std::exception&) {
