@@ -3,6 +3,8 @@
 #include "redis/call.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace ratelimit::redis {
 
@@ -15,10 +17,9 @@ public:
     /// after the first time that it waits.
     bool admits(Call& call, milliseconds now, milliseconds timeout) noexcept
     {
-        if (!open_ || now - last_ > quiet) {
+        if (!last_ || now - *last_ > quiet) {
             first_ = now;
         }
-        open_ = true;
         last_ = now;
         call.routing.expires = std::min(call.routing.expires, now + timeout);
         return is_open(now) && call.routing.expires > now;
@@ -27,23 +28,19 @@ public:
     /// Whether to report an error that a takeover causes: once for each takeover.
     bool first_error(milliseconds now) noexcept
     {
-        const bool first = !failed_ || now - last_error_ > quiet;
-        failed_ = true;
-        last_error_ = now;
-        return first;
+        const auto before = std::exchange(last_error_, now);
+        return !before || now - *before > quiet;
     }
 
-    bool is_open(milliseconds now) const noexcept { return open_ && now - first_ < longest; }
+    bool is_open(milliseconds now) const noexcept { return last_ && now - first_ < longest; }
 
 private:
     static constexpr milliseconds longest{ 30'000 };
     static constexpr milliseconds quiet{ 10'000 };  // after such a time it is a new takeover
 
     milliseconds first_{ 0 };
-    milliseconds last_{ 0 };
-    milliseconds last_error_{ 0 };
-    bool open_ = false;
-    bool failed_ = false;
+    std::optional<milliseconds> last_;
+    std::optional<milliseconds> last_error_;
 };
 
 }  // namespace ratelimit::redis
