@@ -200,6 +200,20 @@ protected:
     {
         waiting_.release([this](Call& call) { return route(call); });
     }
+    /// See ClientEvents.
+    void servers_known(std::string text)
+    {
+        if (std::exchange(unknown_reported_, false) || text != known_servers_) {
+            known_servers_ = std::move(text);
+            events_.servers_known(known_servers_);
+        }
+    }
+    void servers_unknown(std::string_view reason) noexcept
+    {
+        if (!std::exchange(unknown_reported_, true)) {
+            events_.servers_unknown(reason);
+        }
+    }
 
     /// See ClientEvents::counts_may_be_lost.
     void counts_may_be_lost(std::uint32_t server) noexcept
@@ -212,6 +226,8 @@ private:
     enum class State : std::uint8_t { resting, open, closed };
 
     State state_ = State::resting;
+    std::string known_servers_;      // the latest text
+    bool unknown_reported_ = false;  // since then
     std::uint64_t failed_ = 0;
     UnsettledKeys unsettled_;
     Outbox outbox_;

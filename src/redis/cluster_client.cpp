@@ -309,9 +309,7 @@ void ClusterClient::map_not_found(std::string_view reason) noexcept
     if (!known_) {
         waiting_.end_all();
     }
-    if (!std::exchange(unknown_reported_, true)) {
-        events_.servers_unknown(reason);
-    }
+    servers_unknown(reason);
 }
 
 void ClusterClient::use_map(std::span<const SlotRange> map)
@@ -369,18 +367,13 @@ void ClusterClient::retire_unused(const std::set<const Server*>& owners)
     }
 }
 
-/// Reports the masters if they have changed.
 void ClusterClient::report_masters(const std::set<const Server*>& owners)
 {
     std::string names;
     for (const auto& [name, node] : nodes_) {
         names += owners.contains(node.get()) ? " " + name : "";
     }
-    std::string text = "cluster of " + std::to_string(owners.size()) + " masters:" + names;
-    if (std::exchange(unknown_reported_, false) || text != reported_masters_) {
-        reported_masters_ = std::move(text);
-        events_.servers_known(reported_masters_);
-    }
+    servers_known("cluster of " + std::to_string(owners.size()) + " masters:" + names);
 }
 
 }  // namespace ratelimit::redis

@@ -75,8 +75,6 @@ private:
     TakeoverWindow errors_;
     std::unique_ptr<Timer> retry_timer_;  // until waiting calls are sent again
     bool known_ = false;
-    bool unknown_reported_ = false;
-    std::string reported_masters_;
 };
 
 }  // namespace ratelimit::redis

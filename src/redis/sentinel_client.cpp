@@ -195,9 +195,7 @@ void SentinelClient::exhausted() noexcept
         waiting_.end_all();
     }
     sentinels_.look_up();
-    if (!std::exchange(unknown_reported_, true)) {
-        events_.servers_unknown(reason_);
-    }
+    servers_unknown(reason_);
     want_master();
 }
 
@@ -228,11 +226,9 @@ try {
         want_master();
         return;
     }
-    const bool was_unknown = std::exchange(unknown_reported_, false);
+    servers_known("master " + options_.master + " is at " + master.name);
     if (master_ == nullptr || master_->endpoint().name != master.name) {
         use_master(master);
-    } else if (was_unknown) {
-        report_master();
     }
     if (!up()) {
         want_master();  // the sentinel's information may be old
@@ -251,16 +247,10 @@ void SentinelClient::use_master(const Endpoint& master)
     }
     retired_.add(std::exchange(master_, std::move(next)));
     master_->start();
-    report_master();
     if (replaced) {
         counts_may_be_lost(0);
     }
     retry_waiting();
-}
-
-void SentinelClient::report_master()
-{
-    events_.servers_known("master " + options_.master + " is at " + master_->endpoint().name);
 }
 
 }  // namespace ratelimit::redis

@@ -45,7 +45,6 @@ private:
     void exhausted() noexcept;
     void listen_to(SentinelLink& link) noexcept;
     void use_master(const Endpoint& master);
-    void report_master();
     bool up() const noexcept { return master_ != nullptr && master_->up(); }
 
     ServerOptions master_options_;
@@ -61,8 +60,7 @@ private:
     std::size_t first_;  // decides the first candidate of a look-up
     TakeoverWindow takeover_;
     bool doubted_ = false;  // the master replied that it is a replica
-    bool unknown_reported_ = false;
-    std::string reason_;  // why a sentinel did not name the master
+    std::string reason_;    // why a sentinel did not name the master
 };
 
 }  // namespace ratelimit::redis
