@@ -280,15 +280,6 @@ void ClusterClient::retry_waiting_soon() noexcept
     }
 }
 
-std::vector<Server*> ClusterClient::known_nodes()
-{
-    std::vector<Server*> nodes;
-    for (const auto& [name, node] : nodes_) {
-        nodes.push_back(node.get());
-    }
-    return nodes;
-}
-
 void ClusterClient::map_found(std::span<const SlotRange> map)
 {
     use_map(map);

@@ -53,7 +53,6 @@ private:
     bool wait(Call& call) noexcept;
     void retry_waiting_soon() noexcept;
 
-    std::vector<Server*> known_nodes() override;
     void map_found(std::span<const SlotRange> map) override;
     void map_not_found(std::string_view reason) noexcept override;
     void use_map(std::span<const SlotRange> map);

@@ -114,7 +114,8 @@ try {
 
 void MapSearch::find_candidates()
 {
-    std::vector<Server*> nodes = owner_.known_nodes();
+    std::vector<Server*> nodes;
+    owner_.each_server([&nodes](Server& node) { nodes.push_back(&node); });
     if (!nodes.empty()) {
         // Start with another node each time, because some may have an old map.
         const std::size_t turn = turn_++ % nodes.size();

@@ -20,7 +20,7 @@ class MapSearchOwner {
 public:
     virtual ~MapSearchOwner() = default;
     /// The nodes of the last map. They must exist until the search has ended.
-    virtual std::vector<Server*> known_nodes() = 0;
+    virtual void each_server(const std::function<void(Server&)>& visit) = 0;
     virtual void map_found(std::span<const SlotRange> map) = 0;
     /// No candidate has returned a map.
     virtual void map_not_found(std::string_view reason) noexcept = 0;
