@@ -2,6 +2,7 @@
 
 #include "check/script_call.h"
 
+#include <algorithm>
 #include <bitset>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace ratelimit {
 namespace {
 
 using Pieces = std::span<const lua::Piece>;
+using std::to_string;
 
 /// The file in lua/ with the algorithm's check, commit and refund.
 Pieces source_of(Algorithm algorithm) noexcept
@@ -37,12 +39,8 @@ Pieces source_of(Algorithm algorithm) noexcept
 
 std::string_view piece_of(Pieces source, std::string_view name) noexcept
 {
-    for (const lua::Piece& piece : source) {
-        if (piece.name == name) {
-            return piece.text;
-        }
-    }
-    return {};
+    const auto found = std::ranges::find(source, name, &lua::Piece::name);
+    return found == source.end() ? std::string_view{} : found->text;
 }
 
 /// The frame, with each of an algorithm's pieces inserted where the frame names it.
@@ -75,8 +73,7 @@ std::string table_of(
             text += filled(functions, source);
             last = source;
         }
-        text +=
-            "algorithms[" + (numbers ? std::to_string(i) : "'" + std::to_string(i) + "'") + "] = ";
+        text += "algorithms[" + (numbers ? to_string(i) : "'" + to_string(i) + "'") + "] = ";
         text += entry(static_cast<Algorithm>(i));
         text += "\n";
     }
@@ -90,17 +87,12 @@ std::string with_algorithms(Pieces frame, std::string_view table)
     return filled(frame, pieces);
 }
 
-std::string text_of(std::size_t number)
-{
-    return std::to_string(number);
-}
-
 /// The keys, numbers and answers of a sequence's limits: a request has the keys of all limits, then
 /// those of their blocks.
 class SequenceParts {
 public:
     /// `whole`: the answers have all numbers.
-    explicit SequenceParts(std::span<const SequenceLimit> limits, bool whole = false)
+    SequenceParts(std::span<const SequenceLimit> limits, bool whole)
         : limits_(limits), block_key_(limits.size()), whole_(whole)
     {
         for (const SequenceLimit& limit : limits) {
@@ -116,8 +108,8 @@ public:
     std::string begin() const
     {
         const std::string format(limits_.size() * numbers_of_limit, 'd');
-        std::string text = "local keys, stride = " + text_of(limits_.size() + blocks_) + ", "
-            + text_of(format.size() * sizeof(double)) + "\n";
+        std::string text = "local keys, stride = " + to_string(limits_.size() + blocks_) + ", "
+            + to_string(format.size() * sizeof(double)) + "\n";
         text += "local form = '<" + format + "'\n";
         text += "local shared = { struct.unpack(form, ARGV[1]) }\n";
         text += piece_of(lua::sequence, "begin");
@@ -139,21 +131,21 @@ public:
     /// block.
     void begin_limit(std::string& text, const SequenceLimit& limit)
     {
-        text += "do\nlocal key = KEYS[first + " + text_of(begun_) + "]\n";
-        text +=
-            "local answer_at = request * " + text_of(answers_) + " + " + text_of(answer_) + "\n";
+        text += "do\nlocal key = KEYS[first + " + to_string(begun_) + "]\n";
+        text += "local answer_at = request * " + to_string(answers_) + " + " + to_string(answer_)
+            + "\n";
         const std::size_t at = begun_ * numbers_of_limit;
         text += "local now, quota, window, param, cost = ";
         for (std::size_t i = 1; i <= numbers_of_limit; ++i) {
-            text += "shared[" + text_of(at + i) + (i < numbers_of_limit ? "], " : "]\n");
+            text += "shared[" + to_string(at + i) + (i < numbers_of_limit ? "], " : "]\n");
         }
         text += piece_of(lua::sequence, "limit");
         if (counts_at_one_time(limit.algorithm)) {
-            text += "local holder, holder_at = ARGV[2], (request * " + text_of(holders_) + " + "
-                + text_of(holder_++) + ") * 32 + 1\n";
+            text += "local holder, holder_at = ARGV[2], (request * " + to_string(holders_) + " + "
+                + to_string(holder_++) + ") * 32 + 1\n";
         }
         if (limit.blocks) {
-            text += "local block_key = KEYS[first + " + text_of(block_key_++) + "]\n";
+            text += "local block_key = KEYS[first + " + to_string(block_key_++) + "]\n";
             text += piece_of(lua::sequence, "block");
             read_value(text, "record", "block_key", block_value_++, piece_of(lua::block, "fetch"));
             text += piece_of(lua::block, "read");
@@ -184,13 +176,13 @@ private:
     /// Lua that makes the list of keys whose values are read at once.
     std::string wanted() const
     {
-        const std::string reads = "local reads = " + text_of(reads_) + "\n";
+        const std::string reads = "local reads = " + to_string(reads_) + "\n";
         if (reads_ == limits_.size() + blocks_) {
             return reads + "local wanted = KEYS\n";
         }
         std::string text = reads + "local wanted = {}\nfor first = 1, #KEYS, keys do\n";
         const auto want = [&text](std::size_t key) {
-            text += "wanted[#wanted + 1] = KEYS[first + " + text_of(key) + "]\n";
+            text += "wanted[#wanted + 1] = KEYS[first + " + to_string(key) + "]\n";
         };
         for (std::size_t i = 0; i < limits_.size(); ++i) {
             if (is_read(limits_[i])) {
@@ -206,7 +198,8 @@ private:
         std::string& text, const std::string& name, const std::string& key, std::size_t index,
         std::string_view again) const
     {
-        text += "local " + name + " = values[request * reads + " + text_of(index + 1) + "] or ''\n";
+        text +=
+            "local " + name + " = values[request * reads + " + to_string(index + 1) + "] or ''\n";
         text += "if again and again[" + key + "] then\n";
         text += again;
         text += "end\n";
@@ -235,28 +228,61 @@ bool begins_function(std::size_t index) noexcept
     return index > 0 && index % limits == 0;
 }
 
-/// A sequence of one limit that counts each cost even if it exceeds the limit.
-std::string charging_script(Algorithm algorithm, bool report)
+/// What a sequence does with the costs.
+enum class Counts : std::uint8_t {
+    as_admitted,
+    all,       // also beyond the limit
+    reported,  // the same, and tells how many are beyond it
+};
+
+std::string script_of(std::span<const SequenceLimit> limits, Counts counts)
 {
-    const Pieces source = source_of(algorithm);
-    const SequenceLimit limit{ algorithm };
-    SequenceParts parts({ &limit, 1 }, true);
+    const bool all = counts != Counts::as_admitted;
+    SequenceParts parts(limits, all);
     std::string text = parts.begin();
-    parts.begin_limit(text, limit);
-    text += piece_of(source, "check");
-    text += piece_of(source, "charge");
-    text += "granted = true\n";
-    text += piece_of(lua::sequence, "commit");
-    text += piece_of(lua::sequence, "verdict");
-    text += report ? piece_of(source, "before") : "local before = 0\n";
-    text += piece_of(source, "commit");
-    text += piece_of(source, "numbers");
-    if (report) {
-        text += piece_of(source, "beyond");
+    const auto add = [&text](Pieces source, std::string_view name) {
+        text += piece_of(source, name);
+    };
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+        const SequenceLimit& limit = limits[i];
+        if (begins_function(i)) {
+            text += "local function further()\n";
+        }
+        parts.begin_limit(text, limit);
+        add(source_of(limit.algorithm), "check");
+        if (limit.blocks) {
+            add(lua::block, "apply");
+        }
+        if (all) {
+            add(source_of(limit.algorithm), "charge");
+            text += "granted = true\n";
+        } else if (!limit.shadow) {
+            add(lua::sequence, "enforce");
+        }
     }
-    text += piece_of(lua::sequence, "answer");
-    text += "end\n";
-    text += piece_of(lua::sequence, "end");
+    for (std::size_t i = limits.size(); i-- > 0;) {
+        const Pieces source = source_of(limits[i].algorithm);
+        add(lua::sequence, "commit");
+        if (parts.is_short(limits[i])) {
+            add(source, "commit");
+            add(source, "short");
+        } else {
+            add(lua::sequence, "verdict");
+            if (limits[i].blocks) {
+                add(lua::sequence, "block_commit");
+            }
+            text += counts == Counts::all ? "local before = 0\n" : piece_of(source, "before");
+            add(source, "commit");
+            add(source, "numbers");
+            text += counts == Counts::reported ? piece_of(source, "beyond") : "";
+            add(lua::sequence, "answer");
+        }
+        text += "end\n";
+        if (begins_function(i)) {
+            text += "end\nfurther()\n";
+        }
+    }
+    add(lua::sequence, "end");
     return text;
 }
 
@@ -277,48 +303,7 @@ redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexce
 
 std::string sequence_script(std::span<const SequenceLimit> limits)
 {
-    SequenceParts parts(limits);
-    std::string text = parts.begin();
-    const auto add = [&text](Pieces source, std::string_view name) {
-        text += piece_of(source, name);
-    };
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-        const SequenceLimit& limit = limits[i];
-        if (begins_function(i)) {
-            text += "local function further()\n";
-        }
-        parts.begin_limit(text, limit);
-        add(source_of(limit.algorithm), "check");
-        if (limit.blocks) {
-            add(lua::block, "apply");
-        }
-        if (!limit.shadow) {
-            add(lua::sequence, "enforce");
-        }
-    }
-    for (std::size_t i = limits.size(); i-- > 0;) {
-        const Pieces source = source_of(limits[i].algorithm);
-        add(lua::sequence, "commit");
-        if (parts.is_short(limits[i])) {
-            add(source, "commit");
-            add(source, "short");
-        } else {
-            add(lua::sequence, "verdict");
-            if (limits[i].blocks) {
-                add(lua::sequence, "block_commit");
-            }
-            add(source, "before");
-            add(source, "commit");
-            add(source, "numbers");
-            add(lua::sequence, "answer");
-        }
-        text += "end\n";
-        if (begins_function(i)) {
-            text += "end\nfurther()\n";
-        }
-    }
-    add(lua::sequence, "end");
-    return text;
+    return script_of(limits, Counts::as_admitted);
 }
 
 std::string single_script(Algorithm algorithm, bool blocks)
@@ -329,12 +314,14 @@ std::string single_script(Algorithm algorithm, bool blocks)
 
 std::string charge_script(Algorithm algorithm)
 {
-    return charging_script(algorithm, false);
+    const SequenceLimit limit{ algorithm };
+    return script_of({ &limit, 1 }, Counts::all);
 }
 
 std::string report_script(Algorithm algorithm)
 {
-    return charging_script(algorithm, true);
+    const SequenceLimit limit{ algorithm };
+    return script_of({ &limit, 1 }, Counts::reported);
 }
 
 std::string block_script()
