@@ -23,7 +23,6 @@ inline std::string_view error_text(std::string_view reply) noexcept
 /// What a call does next that got an error.
 enum class Next : std::uint8_t {
     fail,
-    load,        // it is sent again, with the text of its script
     follow,      // it is sent to the server that the error names
     wait,        // until another server has its keys
     one_by_one,  // it fails, and calls with one key each are sent
@@ -34,11 +33,11 @@ struct ErrorRule {
     std::string_view word = {};  // the first of the error
     std::string_view text = {};  // a text that it also has
     bool executed = false;       // Redis may have executed a part of the script
-    bool leaves = false;     // the server cannot execute scripts now, or is no longer the right one
-    bool reads = false;      // but it answers calls that only read, so it is up
-    bool by_keys = false;    // of calls that share a command, each may be executed alone
-    Next ring = Next::fail;  // the next step, in each topology
-    Next cluster = Next::fail;
+    bool leaves = false;   // the server cannot execute scripts now, or is no longer the right one
+    bool reads = false;    // but it answers calls that only read, so it is up
+    bool by_keys = false;  // of calls that share a command, each may be executed alone
+    bool loads = false;    // a call by the digest of its script is sent again, with the text
+    Next cluster = Next::fail;  // the next step otherwise; on a ring it fails
     Next sentinel = Next::fail;
 
     constexpr Fate fate() const noexcept { return executed ? Fate::failed : Fate::refused; }
@@ -56,8 +55,7 @@ inline constexpr std::array error_rules = {
     ErrorRule{ .word = "BUSY" },
     ErrorRule{ .word = "MISCONF" },
     ErrorRule{ .word = "NOREPLICAS" },
-    ErrorRule{
-        .word = "NOSCRIPT", .ring = Next::load, .cluster = Next::load, .sentinel = Next::load },
+    ErrorRule{ .word = "NOSCRIPT", .loads = true },
     ErrorRule{ .word = "MOVED", .cluster = Next::follow },
     ErrorRule{ .word = "ASK", .cluster = Next::follow },
     ErrorRule{ .word = "CLUSTERDOWN", .cluster = Next::wait },

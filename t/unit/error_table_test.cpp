@@ -15,7 +15,7 @@ struct Case {
     Fate fate;
     bool leaves;
     bool by_keys;
-    Next ring, cluster, sentinel;
+    Next cluster, sentinel;
 };
 
 constexpr Next fails = Next::fail;
@@ -24,59 +24,55 @@ constexpr Next fails = Next::fail;
 const Case cases[] = {
     // Redis has executed nothing, and another server, or this one later, will.
     { "READONLY You can't write against a read only replica.", Fate::refused, true, false, fails,
-      fails, Next::wait },
+      Next::wait },
     { "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-      Fate::refused, true, false, fails, fails, Next::wait },
-    { "LOADING Redis is loading the dataset in memory", Fate::refused, true, false, fails, fails,
-      fails },
-    { "LOADING Valkey is loading the dataset in memory", Fate::refused, true, false, fails, fails,
-      fails },
-    { "NOAUTH Authentication required.", Fate::refused, true, false, fails, fails, fails },
+      Fate::refused, true, false, fails, Next::wait },
+    { "LOADING Redis is loading the dataset in memory", Fate::refused, true, false, fails, fails },
+    { "LOADING Valkey is loading the dataset in memory", Fate::refused, true, false, fails, fails },
+    { "NOAUTH Authentication required.", Fate::refused, true, false, fails, fails },
     // Redis has executed nothing, and refuses other calls as well.
     { "OOM command not allowed when used memory > 'maxmemory'.", Fate::refused, false, false, fails,
-      fails, fails },
-    { "OOM command not allowed when used memory > 'maxmemory' script: 1f, on @user_script:1.",
-      Fate::refused, false, false, fails, fails, fails },
-    { "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-      Fate::refused, false, false, fails, fails, fails },
-    { "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist",
-      Fate::refused, false, false, fails, fails, fails },
-    { "MISCONF Errors writing to the AOF file: No space left on device", Fate::refused, false,
-      false, fails, fails, fails },
-    { "NOREPLICAS Not enough good replicas to write.", Fate::refused, false, false, fails, fails,
       fails },
-    { "NOSCRIPT No matching script. Please use EVAL.", Fate::refused, false, false, Next::load,
-      Next::load, Next::load },
+    { "OOM command not allowed when used memory > 'maxmemory' script: 1f, on @user_script:1.",
+      Fate::refused, false, false, fails, fails },
+    { "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+      Fate::refused, false, false, fails, fails },
+    { "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist",
+      Fate::refused, false, false, fails, fails },
+    { "MISCONF Errors writing to the AOF file: No space left on device", Fate::refused, false,
+      false, fails, fails },
+    { "NOREPLICAS Not enough good replicas to write.", Fate::refused, false, false, fails, fails },
+    { "NOSCRIPT No matching script. Please use EVAL.", Fate::refused, false, false, fails, fails },
     // A cluster's.
-    { "MOVED 3999 127.0.0.1:6381", Fate::refused, false, false, fails, Next::follow, fails },
-    { "ASK 3999 127.0.0.1:6381", Fate::refused, false, false, fails, Next::follow, fails },
-    { "CLUSTERDOWN The cluster is down", Fate::refused, false, false, fails, Next::wait, fails },
-    { "CLUSTERDOWN Hash slot not served", Fate::refused, false, false, fails, Next::wait, fails },
+    { "MOVED 3999 127.0.0.1:6381", Fate::refused, false, false, Next::follow, fails },
+    { "ASK 3999 127.0.0.1:6381", Fate::refused, false, false, Next::follow, fails },
+    { "CLUSTERDOWN The cluster is down", Fate::refused, false, false, Next::wait, fails },
+    { "CLUSTERDOWN Hash slot not served", Fate::refused, false, false, Next::wait, fails },
     { "ERR Script attempted to execute a write command while the cluster is down and readonly "
       "script: 1f, on @user_script:1.",
-      Fate::refused, false, false, fails, Next::wait, fails },
+      Fate::refused, false, false, Next::wait, fails },
     { "ERR Error running script (call to f_1f): @user_script:1: Lua script attempted to execute a "
       "write command while the cluster is down and readonly",
-      Fate::refused, false, false, fails, Next::wait, fails },
-    { "TRYAGAIN Multiple keys request during rehashing of slot", Fate::refused, false, true, fails,
+      Fate::refused, false, false, Next::wait, fails },
+    { "TRYAGAIN Multiple keys request during rehashing of slot", Fate::refused, false, true,
       Next::one_by_one, fails },
     { "CROSSSLOT Keys in request don't hash to the same slot", Fate::refused, false, true, fails,
-      fails, fails },
+      fails },
     // Rights: of the command and of its keys before it is executed, of a script's command not.
     { "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",
-      Fate::refused, false, false, fails, fails, fails },
+      Fate::refused, false, false, fails, fails },
     { "NOPERM User limiter has no permissions to run the 'evalsha' command", Fate::refused, false,
-      false, fails, fails, fails },
+      false, fails, fails },
     { "NOPERM User limiter has no permissions to run the 'eval' command", Fate::refused, false,
-      false, fails, fails, fails },
+      false, fails, fails },
     { "NOPERM this user has no permissions to access one of the keys used as arguments",
-      Fate::refused, false, true, fails, fails, fails },
-    { "NOPERM No permissions to access a key", Fate::refused, false, true, fails, fails, fails },
+      Fate::refused, false, true, fails, fails },
+    { "NOPERM No permissions to access a key", Fate::refused, false, true, fails, fails },
     { "NOPERM ACL failure in script: User limiter has no permissions to run the 'set' command",
-      Fate::failed, false, false, fails, fails, fails },
+      Fate::failed, false, false, fails, fails },
     { "NOPERM ACL failure in script: No permissions to access the 'k' key", Fate::failed, false,
-      false, fails, fails, fails },
-    { "NOPERM Something new", Fate::failed, false, false, fails, fails, fails },
+      false, fails, fails },
+    { "NOPERM Something new", Fate::failed, false, false, fails, fails },
 };
 
 /// Words that no call of this client should get, or whose meaning is not certain.
@@ -108,12 +104,12 @@ const char* const others[] = {
 
 TEST(ErrorTable, has_the_fate_and_the_next_step_of_each_error_in_each_topology)
 {
-    for (const auto& [error, fate, leaves, by_keys, ring, cluster, sentinel] : cases) {
+    for (const auto& [error, fate, leaves, by_keys, cluster, sentinel] : cases) {
         const ErrorRule& rule = rule_of(error);
         EXPECT_EQ(rule.fate(), fate) << error;
         EXPECT_EQ(rule.leaves, leaves) << error;
         EXPECT_EQ(rule.by_keys, by_keys) << error;
-        EXPECT_EQ(rule.ring, ring) << error;
+        EXPECT_EQ(rule.loads, rule.word == "NOSCRIPT") << error;
         EXPECT_EQ(rule.cluster, cluster) << error;
         EXPECT_EQ(rule.sentinel, sentinel) << error;
     }
@@ -126,9 +122,8 @@ TEST(ErrorTable, of_an_unknown_error_the_call_fails_and_may_have_been_executed)
         EXPECT_EQ(&rule, &error_rules.back()) << error;
         EXPECT_EQ(rule.fate(), Fate::failed) << error;
         EXPECT_TRUE(maybe_executed(rule.fate())) << error;
-        EXPECT_FALSE(rule.leaves || rule.by_keys) << error;
-        EXPECT_EQ(std::set({ rule.ring, rule.cluster, rule.sentinel }), std::set{ Next::fail })
-            << error;
+        EXPECT_FALSE(rule.leaves || rule.by_keys || rule.loads) << error;
+        EXPECT_EQ(std::set({ rule.cluster, rule.sentinel }), std::set{ Next::fail }) << error;
     }
 }
 
@@ -145,8 +140,8 @@ TEST(ErrorTable, has_no_row_that_no_case_needs)
 TEST(ErrorTable, sends_again_only_what_was_not_executed)
 {
     for (const ErrorRule& rule : error_rules) {
-        const bool again = rule.leaves || rule.by_keys
-            || std::set({ rule.ring, rule.cluster, rule.sentinel }) != std::set{ Next::fail };
+        const bool again = rule.leaves || rule.by_keys || rule.loads
+            || std::set({ rule.cluster, rule.sentinel }) != std::set{ Next::fail };
         EXPECT_FALSE(again && rule.executed) << rule.word;
     }
 }
