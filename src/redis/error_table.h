@@ -2,6 +2,7 @@
 
 #include "redis/call.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -84,26 +85,19 @@ constexpr const ErrorRule& rule_of(std::string_view error) noexcept
 /// Whether a server refused a connection for its password, also one that had a good one before.
 inline bool refuses_password(std::string_view error) noexcept
 {
-    for (const std::string_view words :
-         { "WRONGPASS", "NOAUTH", "ERR invalid password", "ERR AUTH failed" }) {
-        if (error.starts_with(words)) {
-            return true;
-        }
-    }
-    return false;
+    constexpr std::array<std::string_view, 4> all = { "WRONGPASS", "NOAUTH", "ERR invalid password",
+                                                      "ERR AUTH failed" };
+    return std::ranges::any_of(all, [error](auto words) { return error.starts_with(words); });
 }
 
 /// Whether Redis refused a command, or one of a script, for a right that its user lacks. Redis 7.0
 /// and 7.2 word the latter differently.
 inline bool lacks_right(std::string_view error) noexcept
 {
-    for (const std::string_view words :
-         { "NOPERM", "can't run this command", "ACL failure in script" }) {
-        if (error.find(words) != std::string_view::npos) {
-            return true;
-        }
-    }
-    return false;
+    constexpr std::array<std::string_view, 3> all = { "NOPERM", "can't run this command",
+                                                      "ACL failure in script" };
+    return std::ranges::any_of(
+        all, [error](auto words) { return error.find(words) != std::string_view::npos; });
 }
 
 }  // namespace ratelimit::redis

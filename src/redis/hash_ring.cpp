@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 namespace ratelimit::redis {
 
@@ -33,9 +32,7 @@ HashRing::HashRing(std::span<const Member> members) : single_(members.size() == 
             points_.push_back({ mixed(fnv1a(text)), i });
         }
     }
-    std::sort(points_.begin(), points_.end(), [](const Point& left, const Point& right) {
-        return std::tie(left.position, left.member) < std::tie(right.position, right.member);
-    });
+    std::ranges::sort(points_);
 }
 
 std::uint32_t HashRing::member_of(std::string_view key) const noexcept
@@ -48,10 +45,7 @@ std::uint32_t HashRing::member_of(std::string_view key) const noexcept
     std::uint32_t member = 0;
     for (int i = 0; i < probes; ++i) {
         probe = mixed(probe + 1);
-        auto next =
-            std::partition_point(points_.begin(), points_.end(), [probe](const Point& point) {
-                return point.position < probe;
-            });
+        auto next = std::ranges::lower_bound(points_, probe, {}, &Point::position);
         if (next == points_.end()) {
             next = points_.begin();
         }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -34,6 +35,8 @@ private:
     struct Point {
         std::uint64_t position;
         std::uint32_t member;
+
+        friend auto operator<=>(const Point&, const Point&) = default;
     };
 
     std::vector<Point> points_;  // sorted by position

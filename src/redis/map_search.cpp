@@ -178,8 +178,7 @@ try {
     if (reason_.empty()) {
         reason_ = reason;
     }
-    const auto found = std::find_if(
-        queries_.begin(), queries_.end(), [&](const auto& other) { return other.get() == &query; });
+    const auto found = std::ranges::find(queries_, &query, &std::unique_ptr<Query>::get);
     if (found != queries_.end()) {
         const auto ended = std::move(*found);
         queries_.erase(found);

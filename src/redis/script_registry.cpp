@@ -31,10 +31,7 @@ ScriptDigest digest_of(const std::string& text)
 ScriptId ScriptRegistry::add(std::string text, Added why)
 {
     const ScriptDigest digest = digest_of(text);
-    const auto found =
-        std::find_if(scripts_.begin(), scripts_.end(), [&digest](const Registered& each) {
-            return each.digest == digest;
-        });
+    const auto found = std::ranges::find(scripts_, digest, &Registered::digest);
     if (found != scripts_.end()) {
         return static_cast<ScriptId>(found - scripts_.begin());
     }

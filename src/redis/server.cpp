@@ -315,8 +315,7 @@ try {
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
     if (reported_errors_.size() < most_reported_errors
-        && std::find(reported_errors_.begin(), reported_errors_.end(), word)
-            == reported_errors_.end()) {
+        && std::ranges::find(reported_errors_, word) == reported_errors_.end()) {
         reported_errors_.emplace_back(word);
         owner_.error_reply(*this, error);
     }

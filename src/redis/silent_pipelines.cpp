@@ -56,9 +56,8 @@ void SilentPipelines::server_replied() noexcept
 
 void SilentPipelines::close(Pipeline& pipeline) noexcept
 {
-    const auto found = std::find_if(all_.begin(), all_.end(), [&pipeline](const Silent& each) {
-        return each.pipeline.get() == &pipeline;
-    });
+    const auto found =
+        std::ranges::find(all_, &pipeline, [](const Silent& each) { return each.pipeline.get(); });
     if (found != all_.end()) {
         const auto held = std::move(found->pipeline);
         all_.erase(found);
