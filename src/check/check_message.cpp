@@ -59,8 +59,7 @@ void CheckMessage::drop() noexcept
 
 void CheckMessage::copy_limits(const ShardPart& part)
 {
-    routing = {};
-    routing.shard = part.limits.front()->shard;
+    routing = { .shard = part.limits.front()->shard };
     several_ = part.limits.front()->scripts.several;
     sequence_ = sequence_of(part.limits);
     runs_.begin(part.limits.size());

@@ -120,12 +120,12 @@ public:
         // When it ends at the latest, by the loop's clock. 0: longest_wait after Client::send.
         milliseconds expires{ 0 };
         // Client::shard_of its routing_key. Empty: computed when the call is sent.
-        std::optional<std::uint32_t> shard;
+        std::optional<std::uint32_t> shard{};
         std::uint8_t redirections = 0;
         bool asking = false;      // preceded by ASKING: the slot is being moved to this server
         bool sent_again = false;  // after a connection was lost
         bool written = false;     // Redis may have executed the call
-        Exchange exchange;        // of the reply, from then on until the call returns
+        Exchange exchange{};      // of the reply, from then on until the call returns
     };
     Routing routing;
 

@@ -135,8 +135,7 @@ void Server::send_probe() noexcept
 try {
     Connection* connection = next_connection();
     if (connection != nullptr && !probe_.pending()) {
-        probe_.routing = {};
-        probe_.routing.expires = loop_.now() + options_.timeout;
+        probe_.routing = { .expires = loop_.now() + options_.timeout };
         send_on(*connection, probe_);
     }
 } catch (const std::exception&) {
