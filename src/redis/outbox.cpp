@@ -201,17 +201,15 @@ Owed* Outbox::next(Queue& queue, Owed::Rank rank, milliseconds now) noexcept
 void Outbox::send(Owed& owed, Queue* queue) noexcept
 {
     in_flight_.push_back(owed);
-    owed.join(*this);
     owed.list_ = nullptr;
     if (queue != nullptr) {
         owed.window_ = &queue->window;
         queue->window.sent();
     }
-    owed.begin_sending();
     const Owed::Terms terms = owed.terms();
     add(owed, terms);
-    owed.routing = {};
-    owed.routing.shard = terms.shard;
+    owed.begin_sending();
+    owed.routing = { .shard = terms.shard };
     if (!client_.send(owed)) {
         owed.ended(Fate::unsent);
     }
