@@ -34,30 +34,23 @@ void LeaseRenewals::renew(const Receipt& limit, std::int64_t requests, microseco
     const bool under_way = calls_.find(hash, [&limit](const LeaseRenewal& call) {
         return call.redis_key_ == limit.redis_key;
     }) != nullptr;
-    if (under_way || calls_.size() >= most || !send(hash, limit, requests, now)) {
-        limit.owner->lease_renewed(limit, {}, now);
-    }
-}
-
-bool LeaseRenewals::send(
-    std::size_t hash, const Receipt& limit, std::int64_t requests, microseconds now) noexcept
-{
     LeaseRenewal* call = nullptr;
     try {
-        call = &calls_.add(hash, *this);
-        call->redis_key_ = limit.redis_key;
-        call->key_ = limit.key;
-        call->limit_ = limit;
-        call->limit_.redis_key = call->redis_key_;
-        call->limit_.key = call->key_;
-        call->runs_.begin(1);
-        call->runs_.add([&limit](std::size_t) { return limit.cost; });
-        call->runs_.lease(requests - 1);
-        call->sent_ = now;
-        call->routing = {};
-        call->routing.shard = client_.shard_of(call->redis_key_);
-        if (client_.send(*call)) {
-            return true;
+        if (!under_way && calls_.size() < most) {
+            call = &calls_.add(hash, *this);
+            call->redis_key_ = limit.redis_key;
+            call->key_ = limit.key;
+            call->limit_ = limit;
+            call->limit_.redis_key = call->redis_key_;
+            call->limit_.key = call->key_;
+            call->runs_.begin(1);
+            call->runs_.add([&limit](std::size_t) { return limit.cost; });
+            call->runs_.lease(requests - 1);
+            call->sent_ = now;
+            call->routing = { .shard = client_.shard_of(call->redis_key_) };
+            if (client_.send(*call)) {
+                return;
+            }
         }
     } catch (const std::exception&) {
         // Out of memory: as without a connection.
@@ -65,7 +58,7 @@ bool LeaseRenewals::send(
     if (call != nullptr) {
         calls_.remove(*call);
     }
-    return false;
+    limit.owner->lease_renewed(limit, {}, now);
 }
 
 }  // namespace ratelimit

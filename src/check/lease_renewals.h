@@ -84,9 +84,6 @@ public:
 private:
     friend class LeaseRenewal;
 
-    bool send(
-        std::size_t hash, const Receipt& limit, std::int64_t requests, microseconds now) noexcept;
-
     redis::Client& client_;
     EntryTable<LeaseRenewal> calls_;
     std::vector<KeyReply> replies_;  // of a call
