@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t most_digits = 20;
 constexpr std::string_view line_end = "\r\n";
 constexpr std::string_view marks = "$\r\n\r\n";  // of a bulk string
+constexpr std::size_t length_room = most_digits + marks.size();
 constexpr std::string_view evalsha = "\r\n$7\r\nEVALSHA\r\n";
 constexpr std::string_view eval = "\r\n$4\r\nEVAL\r\n";
 
@@ -128,12 +129,6 @@ void ScriptArguments::end_packed()
 {
     used_up_to(put(room(line_end.size()), line_end));
 }
-
-namespace {
-
-constexpr std::size_t length_room = most_digits + marks.size();
-
-}  // namespace
 
 void ScriptArguments::begin_parts()
 {

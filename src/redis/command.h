@@ -55,6 +55,10 @@ public:
 
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 
+protected:
+    /// Replaces all by another command, in RESP.
+    void replace(std::string_view command);
+
 private:
     /// Makes room for `bytes` bytes after what is written. Returns their start.
     char* room(std::size_t bytes)
@@ -70,11 +74,6 @@ private:
         used_ = static_cast<std::size_t>(end - buffer_.data());
     }
 
-protected:
-    /// Replaces all by another command, in RESP.
-    void replace(std::string_view command);
-
-private:
     std::string buffer_;  // only its first used_ bytes are written
     std::size_t used_ = 0;
     std::size_t parts_at_ = 0;  // where the room for their length begins
