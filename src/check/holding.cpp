@@ -12,12 +12,6 @@ namespace {
 
 constexpr milliseconds longest_pause{ 50 };  // before a statement that failed is sent again
 
-#ifdef RATELIMIT_ASSERTIONS
-constexpr bool asserts = true;
-#else
-constexpr bool asserts = false;
-#endif
-
 }  // namespace
 
 /// Whether the table of the states holds.
@@ -46,9 +40,11 @@ void Holding::become(State state) noexcept
     all_.freed_ -= state_ == State::freed ? 1 : 0;
     state_ = state;
     all_.freed_ += state_ == State::freed ? 1 : 0;
-    if (asserts && !legal()) {
+#ifdef RATELIMIT_ASSERTIONS
+    if (!legal()) {
         std::abort();
     }
+#endif
 }
 
 void Holding::begin(bool takes) noexcept
