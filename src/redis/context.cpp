@@ -7,8 +7,6 @@
 
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
-#include <openssl/err.h>
-#include <sys/socket.h>
 
 namespace ratelimit::redis {
 
@@ -116,35 +114,12 @@ bool issue_command(redisAsyncContext& context, std::string_view text, bool reply
         == REDIS_OK;
 }
 
-void write_out(redisAsyncContext& context) noexcept
-{
-    // All connections of the thread, nginx's too, take errors in OpenSSL's queue for their own.
-    const bool tls = owner_of(&context)->tls() != nullptr;
-    if (tls) {
-        ERR_clear_error();
-    }
-    int done = 0;
-    redisBufferWrite(&context.c, &done);
-    if (tls) {
-        ERR_clear_error();
-    }
-}
-
 void free_context(redisAsyncContext* context) noexcept
 {
     if (context != nullptr) {
         context->data = nullptr;
         redisAsyncFree(context);
     }
-}
-
-void abort_context(redisAsyncContext* context) noexcept
-{
-    if (context != nullptr && context->c.fd >= 0) {
-        const linger at_once{ 1, 0 };  // the connection is reset
-        setsockopt(context->c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    }
-    free_context(context);
 }
 
 }  // namespace ratelimit::redis

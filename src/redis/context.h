@@ -26,13 +26,7 @@ redisAsyncContext* open_context(
 /// context has then gets its reply. False: out of memory.
 bool issue_command(redisAsyncContext& context, std::string_view text, bool reply) noexcept;
 
-/// Writes what has been issued, as far as the socket takes it now, and does not wait for the end of
-/// the turn. An error is found then.
-void write_out(redisAsyncContext& context) noexcept;
-
 /// Frees a context, which may be null, without calling its owner.
 void free_context(redisAsyncContext* context) noexcept;
-/// The same, with a reset: commands that the network has not delivered are never executed.
-void abort_context(redisAsyncContext* context) noexcept;
 
 }  // namespace ratelimit::redis

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include <hiredis/async.h>
+#include <openssl/err.h>
+#include <sys/socket.h>
 
 namespace ratelimit::redis {
 
@@ -31,6 +33,19 @@ redisContext& Pipeline::socket() const noexcept
 bool Pipeline::issue(std::string_view command, bool reply) noexcept
 {
     return open() && issue_command(*context_, command, reply);
+}
+
+void Pipeline::flush() noexcept
+{
+    // All connections of the thread, nginx's too, take errors in OpenSSL's queue for their own.
+    if (tls_ != nullptr) {
+        ERR_clear_error();
+    }
+    int done = 0;
+    redisBufferWrite(&context_->c, &done);
+    if (tls_ != nullptr) {
+        ERR_clear_error();
+    }
 }
 
 void Pipeline::mark_sent() noexcept
@@ -119,7 +134,11 @@ void Pipeline::free() noexcept
 
 void Pipeline::abort() noexcept
 {
-    abort_context(std::exchange(context_, nullptr));
+    if (open() && context_->c.fd >= 0) {
+        const linger at_once{ 1, 0 };  // the connection is reset
+        setsockopt(context_->c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    }
+    free();
 }
 
 void Pipeline::close() noexcept

@@ -61,8 +61,9 @@ public:
     /// Adds a command without a record to what is written at the end of the turn. `reply`: its
     /// owner gets the reply. False: out of memory.
     bool issue(std::string_view command, bool reply = true) noexcept;
-    /// Writes what has been issued, as far as the socket takes it now.
-    void flush() noexcept { write_out(*context_); }
+    /// Writes what has been issued, as far as the socket takes it now. It must be open. An error is
+    /// found at the end of the turn.
+    void flush() noexcept;
     /// The calls of this turn are sent now: their timeouts start.
     void mark_sent() noexcept;
     /// Removes the oldest command, which has its reply. There must be one.
