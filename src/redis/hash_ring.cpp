@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace ratelimit::redis {
 
@@ -32,7 +33,8 @@ HashRing::HashRing(std::span<const Member> members) : single_(members.size() == 
             points_.push_back({ mixed(fnv1a(text)), i });
         }
     }
-    std::ranges::sort(points_);
+    std::ranges::sort(
+        points_, {}, [](const Point& point) { return std::pair(point.position, point.member); });
 }
 
 std::uint32_t HashRing::member_of(std::string_view key) const noexcept

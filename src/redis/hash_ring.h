@@ -1,6 +1,5 @@
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -35,8 +34,6 @@ private:
     struct Point {
         std::uint64_t position;
         std::uint32_t member;
-
-        friend auto operator<=>(const Point&, const Point&) = default;
     };
 
     std::vector<Point> points_;  // sorted by position
