@@ -11,14 +11,6 @@ KeyQueue::~KeyQueue()
     }
 }
 
-void KeyQueue::wait(ShardPart& part) noexcept
-{
-    waiting_.push_back(part);
-    if (waits_for_holdings()) {
-        watch_deadlines();
-    }
-}
-
 bool KeyQueue::begin(ShardPart& first) noexcept
 {
     PartList ended;
@@ -32,9 +24,6 @@ bool KeyQueue::begin(ShardPart& first) noexcept
 /// is removed.
 void KeyQueue::send_next(bool timed_out, PartList& ended) noexcept
 {
-    if (deadlines_ != nullptr) {
-        deadlines_->stop();
-    }
     const auto fail = [&ended](ShardPart& part) {
         part.end = ShardPart::End::failed;
         ended.push_back(part);
@@ -69,7 +58,6 @@ bool KeyQueue::send_or_wait(bool after_timeout)
     Holding* const busy = message_->busy_holding();
     if (busy != nullptr && !client_.refuses(*message_->routing.shard)) {
         busy->wait(*this);
-        watch_deadlines();
         return true;
     }
     message_->take(waiting_);
@@ -78,13 +66,16 @@ bool KeyQueue::send_or_wait(bool after_timeout)
     }
     const bool sent = busy == nullptr && message_->send();
     if (sent && after_timeout) {
-        watch_deadlines();
+        watch_own_deadlines();
     }
     return sent;
 }
 
 void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) noexcept
 {
+    if (own_deadlines_ != nullptr) {
+        own_deadlines_->stop();
+    }
     if (!ended.empty() && !ended.back().lease.replies.empty()) {
         // A lease for a request that waits would come on top of this one.
         waiting_.each([](ShardPart& part) { part.lease_wanted = 0; });
@@ -119,20 +110,14 @@ unsigned KeyQueue::overdue() const noexcept
     return requests;
 }
 
-/// Until the first request that waits for the message's holdings is as old as any may get, or that
-/// of the message is overdue.
-redis::milliseconds KeyQueue::time_left() const noexcept
-{
-    return waits_for_holdings() ? waiting_.front().since + client_.longest_wait() - client_.now()
-                                : own_deadline(message_->requests().front()) - client_.now();
-}
-
-void KeyQueue::watch_deadlines() noexcept
+/// Starts the timer for the first request of the message to become overdue.
+void KeyQueue::watch_own_deadlines() noexcept
 try {
-    if (deadlines_ == nullptr) {
-        deadlines_ = client_.make_timer([this] { fail_overdue(); });
+    if (own_deadlines_ == nullptr) {
+        own_deadlines_ = client_.make_timer([this] { fail_overdue(); });
     }
-    deadlines_->start(std::max(time_left(), redis::milliseconds{ 1 }));
+    const auto left = own_deadline(message_->requests().front()) - client_.now();
+    own_deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
 } catch (const std::exception&) {
     // Out of memory: the requests fail when the message does.
 }
@@ -140,19 +125,13 @@ try {
 void KeyQueue::fail_overdue() noexcept
 try {
     PartList ended;
-    const bool unsent = waits_for_holdings();
-    const PartList& requests = unsent ? waiting_ : message_->requests();
-    while (!requests.empty() && time_left().count() <= 0) {
-        ShardPart& first = requests.front();
-        if (unsent) {
-            first.end = ShardPart::End::failed;
-        } else {
-            message_->leave(first);
-        }
-        ended.push_back(first);
+    const PartList& requests = message_->requests();
+    while (!requests.empty() && overdue(requests.front())) {
+        message_->leave(requests.front());
+        ended.push_back(requests.front());
     }
     if (!requests.empty()) {
-        watch_deadlines();
+        watch_own_deadlines();
     }
     notify(ended);
 } catch (const std::exception&) {

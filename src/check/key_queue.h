@@ -29,7 +29,7 @@ public:
     bool begin(ShardPart& first) noexcept;
     bool matches(const ShardPart& part) const noexcept { return message_->matches(part); }
     /// Adds a request that matches to the next message.
-    void wait(ShardPart& part) noexcept;
+    void wait(ShardPart& part) noexcept { waiting_.push_back(part); }
 
     // Of the EntryTable.
     KeyQueue* next = nullptr;
@@ -44,9 +44,7 @@ private:
     bool send_or_wait(bool after_timeout);
     redis::milliseconds own_deadline(const ShardPart& part) const noexcept;
     bool overdue(const ShardPart& part) const noexcept;
-    bool waits_for_holdings() const noexcept { return message_->requests().empty(); }
-    redis::milliseconds time_left() const noexcept;
-    void watch_deadlines() noexcept;
+    void watch_own_deadlines() noexcept;
     void fail_overdue() noexcept;
 
     redis::Client& client_;
@@ -54,7 +52,7 @@ private:
     EntryTable<KeyQueue>& queues_;
     MessageRef message_;  // in flight, or waits for its holdings; null: none was made yet
     PartList waiting_;
-    std::unique_ptr<Timer> deadlines_;  // null until it is needed
+    std::unique_ptr<Timer> own_deadlines_;  // null until it is needed
 };
 
 }  // namespace ratelimit

@@ -237,41 +237,6 @@ TEST_F(HoldingTest, a_request_that_ends_while_it_waits_leaves_nothing_known_for_
     expect_over(of.holdings);
 }
 
-TEST_F(HoldingTest, a_request_whose_keys_are_never_free_together_ends_in_time)
-{
-    Worker& of = add_worker();
-    const std::array<std::vector<std::string_view>, 2> pairs = { { { "{k}a", "{k}c" },
-                                                                   { "{k}b", "{k}d" } } };
-    const std::array running{ &request_of(of, pairs[0]), &request_of(of, pairs[1]) };
-    settle();
-    std::array in_flight{ &request_of(of, pairs[0]), &request_of(of, pairs[1]) };
-    wait(of, 2ms);
-    for (Held* each : running) {
-        end(*each);  // so that the messages in flight say too much
-    }
-    const Held& waits = request_of(of, { "{k}a", "{k}b" });
-    const milliseconds begin = of.client.now();
-    for (std::size_t i = 0; of.client.now() - begin < of.client.longest_wait(); i = 1 - i) {
-        EXPECT_EQ(waits.end, ShardPart::End::pending);
-        Held& next = request_of(of, pairs[i]);
-        wait(of, 2ms);
-        const auto is_of_pair = [&pair = pairs[i]](const Message& message) {
-            return std::ranges::any_of(pair, [&message](std::string_view key) {
-                return message.command.find(key) != std::string::npos;
-            });
-        };
-        auto& sent = of.client.messages;
-        for (auto left = std::ranges::count_if(sent, is_of_pair); left > 0; --left) {
-            answer(of, std::ranges::find_if(sent, is_of_pair));
-        }
-        wait(of, 2ms);
-        end(*std::exchange(in_flight[i], &next));
-    }
-    EXPECT_EQ(waits.end, ShardPart::End::failed);
-    settle();
-    EXPECT_EQ(of.counted, 4) << "units of the two requests that are left";
-}
-
 TEST_F(HoldingTest, what_is_free_is_stated_again_after_a_takeover_and_known_until_hold_is_over)
 {
     Worker& of = add_worker();
