@@ -20,6 +20,9 @@ using Json = nlohmann::json;
 // Sums of this many reports stay within 64 bits; and exact as a double.
 constexpr std::uint64_t most_number = std::uint64_t{ 1 } << 53U;
 
+// Of a member of an element of a list. Anything deeper is not kept.
+constexpr int most_depth = 3;
+
 // In the year 275760, the last that ECMAScript has.
 constexpr std::uint64_t latest_second = 8'640'000'000'000;
 
@@ -224,7 +227,10 @@ std::optional<NodeReport> parse_report(std::string_view text)
     if (text.size() > most_report) {
         return std::nullopt;
     }
-    const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+    const auto is_read = [](int depth, Json::parse_event_t, const Json&) {
+        return depth <= most_depth;
+    };
+    const Json json = Json::parse(text.begin(), text.end(), is_read, false);
     NodeReport report;
     if (!read(json, report)) {
         return std::nullopt;

@@ -58,21 +58,29 @@ constexpr auto late_prefixes = std::to_array<std::string_view>(
 constexpr auto early_prefixes = std::to_array<std::string_view>({ "arg_", "cookie_", "http_" });
 
 /// New with each request or connection: no two requests of a client share such a key.
-constexpr auto unshared_names = std::to_array<std::string_view>(
-    { "connection", "msec", "proxy_protocol_port", "remote_port", "request_id" });
+constexpr auto unshared_names =
+    std::to_array<std::string_view>({ "connection", "msec", "proxy_protocol_port",
+                                      "realip_remote_port", "remote_port", "request_id" });
 
 constexpr auto key_names = std::to_array<std::string_view>(
     { "binary_remote_addr", "ratelimit_client", "remote_addr", "remote_user", "request_uri" });
 
+/// As nginx compares names of variables: letters of both cases are alike.
+bool is_same(std::string_view left, std::string_view right) noexcept
+{
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; };
+    return std::ranges::equal(left, right, {}, lower, lower);
+}
+
 bool is_among(std::string_view name, std::span<const std::string_view> names) noexcept
 {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::ranges::any_of(names, [name](auto each) { return is_same(name, each); });
 }
 
 bool has_prefix_of(std::string_view name, std::span<const std::string_view> prefixes) noexcept
 {
-    return std::any_of(prefixes.begin(), prefixes.end(), [name](std::string_view prefix) {
-        return name.starts_with(prefix) && name.size() > prefix.size();
+    return std::ranges::any_of(prefixes, [name](auto prefix) {
+        return name.size() > prefix.size() && is_same(name.substr(0, prefix.size()), prefix);
     });
 }
 
@@ -155,7 +163,7 @@ std::vector<std::string_view> variables_in(std::string_view text)
 bool has_variable_named(std::string_view text, std::string_view name) noexcept
 {
     Found one = first_variable(text);
-    while (!one.name.empty() && one.name != name) {
+    while (!one.name.empty() && !is_same(one.name, name)) {
         one = first_variable(one.after);
     }
     return !one.name.empty();

@@ -17,7 +17,7 @@ my @bad = (
         '$bytes_sent', '${body_bytes_sent}', '1$status', '$arg_a$upstream_response_length', '$upstream_http_x_cost', '$sent_http_x', '$request_time'),
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '',
             qr/"ratelimit_zone": invalid "\Q$_\E", expected variables that are known when the limit is decided/] }
-        '$upstream_http_x', '$sent_http_etag', '$sent_trailer_x', '$binary_remote_addr$status', '${upstream_addr}', '$upstream_cookie_a',
+        '$upstream_http_x', '$sent_http_etag', '$Sent_HTTP_etag', '$sent_trailer_x', '$binary_remote_addr$status', '${upstream_addr}', '$upstream_cookie_a',
         '$request_completion', '$proxy_host', '$gzip_ratio', '$uid_set', '$upstream_trailer_a', '$upstream_cache_status', '$ratelimit_status'),
     ["$redis ratelimit_zone k zone=z rate=\$upstream_http_x;", '', qr/invalid "rate=\$upstream_http_x", expected variables that are known/],
     ["$redis ratelimit_zone k zone=z rate=10r/\$status;", '', qr/invalid "rate=10r\/\$status", expected variables that are known/],
@@ -25,7 +25,7 @@ my @bad = (
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_\E", expected a name without "-", such as \$http_x_api_key/] }
         '$http_x-api-key', '$http_X-Api-Key', '$remote_addr$cookie_my-id', '$arg_api-key'),
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_\E", expected variables that requests of a client share/] }
-        '$request_id', '$binary_remote_addr$connection', '$remote_addr:${remote_port}', '$msec', '$proxy_protocol_port'),
+        '$request_id', '$binary_remote_addr$connection', '$remote_addr:${remote_port}', '$msec', '$proxy_protocol_port', '$REQUEST_ID', '${realip_remote_port}'),
     ["$redis ratelimit_zone '' zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "", expected a key, since a request with an empty one is not limited in/],
     [limit_with('zone=z charge=$upstream_http_x-cost'), qr/"ratelimit": invalid "charge=\$upstream_http_x-cost", expected a name without "-"/],
     (map { ["$redis ratelimit_zone $_ zone=z rate=1r/s;", '', qr/"ratelimit_zone": invalid "$_", expected "\$" before the name of a variable/] }
