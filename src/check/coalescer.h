@@ -21,7 +21,8 @@ public:
     redis::Client& client() noexcept { return client_; }
 
     /// Sends the part, or keeps it for the next call. No part waits longer than connect_timeout +
-    /// timeout. False: the part was not sent and has failed.
+    /// timeout, but for several keys with concurrency= that are never free together. False: the
+    /// part was not sent and has failed.
     bool send(ShardPart& part) noexcept;
 
     /// Whether no check is in flight.
