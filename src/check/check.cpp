@@ -28,8 +28,8 @@ auto shard_of(const RemoteLimit& limit) noexcept
 /// has a block. A foreign value counts as no record.
 class Check::BlockRead final : public redis::CommandCall {
 public:
-    /// The block at Redis's time `now`, microseconds since the epoch. It has one byte more than a
-    /// record has, so that a longer value is told apart.
+    /// `now`: Redis's time since the epoch. The call reads one byte more than a record has, so that
+    /// a longer value is not taken for a record.
     BlockRead(Part& part, std::string_view block_key, microseconds now)
         : CommandCall(
             redis::plain_command({ "GETRANGE", block_key, "0", "32" }), std::string(block_key)),
