@@ -72,7 +72,7 @@ void CheckMessage::copy_limits(const ShardPart& part)
         if (limit->holdings != nullptr) {
             Holding& holding = limit->holdings->of(*limit, limit->shard, limit->scripts.statement);
             copy.states = &holding.statement();
-            holdings_.push_back({ limits_.size() - 1, &holding });
+            holdings_.emplace_back(*queue_, limits_.size() - 1, holding);
             holding.enter();
         }
     }
@@ -116,27 +116,52 @@ void CheckMessage::take(PartList& waiting)
     }
 }
 
-Holding* CheckMessage::busy_holding() const noexcept
+std::vector<CheckMessage::OfLimit>::const_iterator CheckMessage::busy() const noexcept
 {
-    const auto busy =
-        std::ranges::find_if(holdings_, [](const OfLimit& each) { return !each.holding->ready(); });
-    return busy == holdings_.end() ? nullptr : busy->holding;
+    return std::ranges::find_if(
+        holdings_, [](const OfLimit& each) { return !each.holding->ready(each); });
+}
+
+void CheckMessage::wait() noexcept
+{
+    if (std::ranges::none_of(holdings_, &OfLimit::linked)) {
+        const auto first = holdings_.begin() + (busy() - holdings_.cbegin());
+        first->holding->wait(*first);
+    } else if (!std::ranges::all_of(holdings_, &OfLimit::linked)) {
+        for (OfLimit& each : holdings_) {
+            each.holding->wait(each);
+        }
+        each_holding([](Holding& holding) { holding.ask_first(false); });
+    }
+}
+
+void CheckMessage::give_up() noexcept
+{
+    for (OfLimit& each : holdings_) {
+        if (each.linked()) {
+            each.unlink();
+            each.holding->ask_first(false);
+        }
+    }
 }
 
 void CheckMessage::leave_holdings() noexcept
 {
-    each_holding([](Holding& holding) { holding.leave(); });
-    holdings_.clear();
+    for (; !holdings_.empty(); holdings_.pop_back()) {
+        holdings_.back().holding->leave();
+    }
 }
 
 bool CheckMessage::send() noexcept
 {
+    std::ranges::for_each(holdings_, &OfLimit::unlink);
     each_holding([](Holding& holding) { holding.begin(true); });
     const bool sent = client_->send(*this);
     if (!sent) {
         each_holding([](Holding& holding) { holding.failed(Holding::Executed::nothing); });
         each_holding([](Holding& holding) { holding.message_ended(false); });
     }
+    each_holding([](Holding& holding) { holding.ask_first(false); });
     return sent;
 }
 
@@ -246,7 +271,8 @@ void CheckMessage::answer(ShardPart& part, bool behind) noexcept
 bool CheckMessage::take_held_units() noexcept
 {
     bool all = true;
-    for (const auto& [i, holding] : holdings_) {
+    for (const OfLimit& each : holdings_) {
+        const std::size_t i = each.limit;
         Holding::Answer answer;
         for (std::size_t run = 0; run < runs_.count(); ++run) {
             const KeyReply& reply = replies_[runs_.reply_of(run, i)];
@@ -255,12 +281,12 @@ bool CheckMessage::take_held_units() noexcept
             answer.place = reply.place >= 0 ? reply.place : answer.place;
             answer.ahead = reply.server_time - routing.exchange.answered;
         }
-        holding->answered(answer);
-        requests_.each([&, i = i, holding = holding](ShardPart& part) {
+        each.holding->answered(answer);
+        requests_.each([&](ShardPart& part) {
             RemoteLimit& limit = *part.limits[i];
             limit.ignored = answer.ignored;
             if (part.position.index < replies_[runs_.reply_of(part.position.run, i)].taken) {
-                limit.held = GrantedUnits(*holding, limit.cost);
+                limit.held = GrantedUnits(*each.holding, limit.cost);
             }
         });
         all = all && (!answer.ignored || limits_[i].shadow);

@@ -18,7 +18,7 @@ namespace ratelimit {
 class CheckMessage final : public redis::Call, private redis::BatchPart {
 public:
     /// Makes the messages for some keys, one after another.
-    class Queue {
+    class Queue : public Holding::Waiter {
     public:
         /// How many requests wait for the next message that are overdue. They fail with this one if
         /// it times out.
@@ -38,13 +38,17 @@ public:
 
     /// Whether a request has the same keys and policies.
     bool matches(const ShardPart& part) const noexcept;
-    /// The first holding for which it must wait. Null: it can be sent.
-    Holding* busy_holding() const noexcept;
+    /// Whether it can be sent now. If not, it must wait().
+    bool ready() const noexcept { return busy() == holdings_.end(); }
+    /// In the line of the first key that is not ready; if it is in a line, in those of all its
+    /// keys. Its queue is asked when it may be ready.
+    void wait() noexcept;
+    /// It is not sent. The next in its lines are asked.
+    void give_up() noexcept;
 
     /// Takes as many of these requests, at least one, as fit. The message has the time of the last
     /// one, and requests the lease that it wants.
     void take(PartList& waiting);
-    bool used() const noexcept { return runs_.requests() > 0; }
     /// False: it was not sent.
     bool send() noexcept;
     /// The requests that wait for the reply.
@@ -70,7 +74,12 @@ public:
 private:
     friend LetGo;
 
-    struct OfLimit {
+    struct OfLimit : Holding::Place {
+        OfLimit(Queue& queue, std::size_t index, Holding& of) noexcept
+            : Place(queue), limit(index), holding(&of)
+        {
+        }
+
         std::size_t limit;
         Holding* holding;
     };
@@ -98,6 +107,7 @@ private:
     void pass_on_lease() noexcept;
     void take_again(PartList& again, bool ShardPart::*reason) noexcept;
     void end(bool timed_out, PartList& again) noexcept;
+    std::vector<OfLimit>::const_iterator busy() const noexcept;
     bool take_held_units() noexcept;
     void leave_holdings() noexcept;
     template <class Visit>

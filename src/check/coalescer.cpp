@@ -5,7 +5,7 @@ namespace ratelimit {
 bool Coalescer::send(ShardPart& part) noexcept
 {
     if (part.since.count() == 0) {
-        part.since = client_.now();
+        part.since = queues_.client.now();
     }
     const bool sent = send_or_wait(part);
     part.end = sent ? ShardPart::End::pending : ShardPart::End::failed;
@@ -14,18 +14,18 @@ bool Coalescer::send(ShardPart& part) noexcept
 
 bool Coalescer::send_or_wait(ShardPart& part) noexcept
 try {
-    KeyedHash keys = queues_.begin_hash();
+    KeyedHash keys = queues_.table.begin_hash();
     for (const RemoteLimit* limit : part.limits) {
         keys.add(limit->key);
     }
     const std::size_t hash = keys.finish();
     KeyQueue* const found =
-        queues_.find(hash, [&part](const KeyQueue& queue) { return queue.matches(part); });
+        queues_.table.find(hash, [&part](const KeyQueue& queue) { return queue.matches(part); });
     if (found == nullptr) {
-        return queues_.add(hash, client_, node_time_, queues_).begin(part);
+        return queues_.table.add(hash, queues_).begin(part);
     }
     // A call in flight was sent before the breaker opened: no check waits for it.
-    if (client_.refuses(part.limits.front()->shard)) {
+    if (queues_.client.refuses(part.limits.front()->shard)) {
         return false;
     }
     found->wait(part);

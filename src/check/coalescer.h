@@ -14,19 +14,19 @@ namespace ratelimit {
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    Coalescer(redis::Client& client, NodeTime node_time) : client_(client), node_time_(node_time) {}
+    Coalescer(redis::Client& client, NodeTime node_time) : queues_{ client, node_time, {}, {} } {}
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 
-    redis::Client& client() noexcept { return client_; }
+    redis::Client& client() noexcept { return queues_.client; }
 
     /// Sends the part, or keeps it for the next call. No part waits longer than connect_timeout +
-    /// timeout, but for several keys with concurrency= that are never free together. False: the
-    /// part was not sent and has failed.
+    /// timeout, but in the lines of several keys with concurrency=. False: the part was not sent
+    /// and has failed.
     bool send(ShardPart& part) noexcept;
 
     /// Whether no check is in flight.
-    bool idle() const noexcept { return queues_.size() == 0; }
+    bool idle() const noexcept { return queues_.table.size() == 0; }
 
     /// How many parts had to wait for a call in flight, since the last call of this function.
     std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
@@ -34,9 +34,7 @@ public:
 private:
     bool send_or_wait(ShardPart& part) noexcept;
 
-    redis::Client& client_;
-    const NodeTime node_time_;
-    EntryTable<KeyQueue> queues_;
+    KeyQueues queues_;
     std::uint64_t waited_ = 0;
 };
 

@@ -138,15 +138,9 @@ void Holding::message_ended(bool timed_out) noexcept
         known_ = statement_.base + taken_;
         may_count_ = known_ != 0;
     }
-    if (!waiters_.empty()) {
-        List<Waiter> waiters;
-        waiters.take_all(waiters_);
-        enter();  // their messages may make the worker forget another holding
-        while (!waiters.empty()) {
-            waiters.pop_front().proceed(timed_out);
-        }
-        leave();
-    }
+    enter();  // other messages may make the worker forget a holding
+    ask_first(timed_out);
+    leave();
     if (unanswered_ == 0) {
         settle();
     }
@@ -174,14 +168,19 @@ void Holding::release(std::int64_t units) noexcept
     }
 }
 
-/// No message is in flight: sends a statement, or puts the holding where its next step is due.
+/// No message is in flight: sends a statement, or puts the holding where its next step is due. If a
+/// message waits for another key, its check will be the statement.
 void Holding::settle() noexcept
 {
     if (all_.closed_) {
         return;
     }
     if (outcome_ == Outcome::answered && known_ != held_) {
-        all_.client_.outbox().send(*this);
+        if (line_.empty()) {
+            all_.client_.outbox().send(*this);
+        } else {
+            all_.owe(*this, all_.client_.usual_wait());
+        }
         return;
     }
     const milliseconds now = all_.now();

@@ -28,14 +28,26 @@ inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::
 /// one whose grants are not known.
 class Holding final : private redis::Owed, public Link<Holding> {
 public:
-    /// Waits for the end of the statement in flight.
-    class Waiter : public Link<Waiter> {
+    /// Has a message that waits in the line of a key, or of several.
+    class Waiter {
     public:
-        /// The statement has ended; the waiter has been removed. `timed_out`: without an answer.
-        virtual void proceed(bool timed_out) noexcept = 0;
+        /// The message is the first in a line, and may be ready. `timed_out`: a statement ended
+        /// without an answer.
+        virtual void asked(bool timed_out) noexcept = 0;
 
     protected:
         ~Waiter() = default;
+    };
+    /// The place of a message in a line.
+    class Place : public Link<Place> {
+    public:
+        explicit Place(Waiter& waiter) noexcept : waiter_(&waiter) {}
+        Place(Place&& unlinked) noexcept : waiter_(unlinked.waiter_) {}
+
+    private:
+        friend class Holding;
+
+        Waiter* waiter_;
     };
 
     /// The units that a message took, by its reply.
@@ -51,13 +63,22 @@ public:
 
     explicit Holding(Holdings& all) noexcept : all_(all) {}
 
-    /// Whether a message can be sent now. If not, wait() tells when.
-    bool ready() const noexcept
+    /// Whether the message of this place, or a new one, can be sent now. If not, it must wait at
+    /// the end of the line.
+    bool ready(const Place& place) const noexcept
     {
-        return unanswered_ == 0
-            || (state_ == State::open && (!written_ || statement_.base == held_));
+        return (line_.empty() || &line_.front() == &place)
+            && (unanswered_ == 0
+                || (state_ == State::open && (!written_ || statement_.base == held_)));
     }
-    void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
+    void wait(Place& place) noexcept { line_.push_back(place); }
+    /// Call it whenever the line has another first message, or that may be ready.
+    void ask_first(bool timed_out) noexcept
+    {
+        if (!line_.empty()) {
+            line_.front().waiter_->asked(timed_out);
+        }
+    }
 
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
     /// and then message_ended. `takes`: it asks for units.
@@ -68,7 +89,7 @@ public:
     const Statement& statement() const noexcept { return statement_; }
     void answered(const Answer& answer) noexcept;
     void failed(Executed executed) noexcept;
-    /// The message has ended. May call waiters, which send messages.
+    /// The message has ended. Asks the line, which may send messages.
     void message_ended(bool timed_out) noexcept;
 
     /// A call refers to it from enter to leave: meanwhile it is not forgotten.
@@ -161,7 +182,7 @@ private:
     Outcome outcome_ = Outcome::answered;
     Statement statement_;
     std::int64_t taken_ = 0;
-    List<Waiter> waiters_;
+    List<Place> line_;
 };
 
 /// Units that a request holds, until this is destroyed or another value is moved to it.

@@ -1,6 +1,7 @@
 #include "check/key_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ratelimit {
 
@@ -42,29 +43,37 @@ void KeyQueue::send_next(bool timed_out, PartList& ended) noexcept
         if (message_ != nullptr) {
             message_->requests().each(fail);
         }
+        drop_message();
+    }
+    drop_message();
+    all_.table.remove(*this);
+}
+
+void KeyQueue::drop_message() noexcept
+{
+    if (message_ != nullptr) {
+        message_->give_up();
         message_ = {};
     }
-    message_ = {};
-    queues_.remove(*this);
 }
 
 /// After a timeout, requests keep their own deadlines instead of starting fresh ones. False: the
 /// requests that the message took must fail. Throws if there is no memory.
 bool KeyQueue::send_or_wait(bool after_timeout)
 {
-    if (message_ == nullptr || message_->used()) {
-        message_ = CheckMessage::make(client_, node_time_, *this, waiting_.front());
+    if (message_ == nullptr) {
+        message_ = CheckMessage::make(all_.client, all_.node_time, *this, waiting_.front());
     }
-    Holding* const busy = message_->busy_holding();
-    if (busy != nullptr && !client_.refuses(*message_->routing.shard)) {
-        busy->wait(*this);
+    const bool ready = message_->ready();
+    if (!ready && !all_.client.refuses(*message_->routing.shard)) {
+        message_->wait();
         return true;
     }
     message_->take(waiting_);
     if (after_timeout) {
         message_->routing.expires = own_deadline(message_->requests().back());
     }
-    const bool sent = busy == nullptr && message_->send();
+    const bool sent = ready && message_->send();
     if (sent && after_timeout) {
         watch_own_deadlines();
     }
@@ -80,9 +89,23 @@ void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) n
         // A lease for a request that waits would come on top of this one.
         waiting_.each([](ShardPart& part) { part.lease_wanted = 0; });
     }
+    message_ = {};
     again.take_all(waiting_);
     waiting_.take_all(again);
     send_next(timed_out, ended);
+}
+
+/// The messages of a chain are sent one after another here, and not each by the one before.
+void KeyQueue::asked(bool timed_out) noexcept
+{
+    all_.asked.push_back(*this);
+    if (std::exchange(all_.asking, true)) {
+        return;
+    }
+    while (!all_.asked.empty()) {
+        all_.asked.pop_front().proceed(timed_out);
+    }
+    all_.asking = false;
 }
 
 void KeyQueue::proceed(bool timed_out) noexcept
@@ -95,12 +118,12 @@ void KeyQueue::proceed(bool timed_out) noexcept
 /// Without the time to connect.
 redis::milliseconds KeyQueue::own_deadline(const ShardPart& part) const noexcept
 {
-    return part.since + client_.usual_wait();
+    return part.since + all_.client.usual_wait();
 }
 
 bool KeyQueue::overdue(const ShardPart& part) const noexcept
 {
-    return own_deadline(part) <= client_.now();
+    return own_deadline(part) <= all_.client.now();
 }
 
 unsigned KeyQueue::overdue() const noexcept
@@ -114,9 +137,9 @@ unsigned KeyQueue::overdue() const noexcept
 void KeyQueue::watch_own_deadlines() noexcept
 try {
     if (own_deadlines_ == nullptr) {
-        own_deadlines_ = client_.make_timer([this] { fail_overdue(); });
+        own_deadlines_ = all_.client.make_timer([this] { fail_overdue(); });
     }
-    const auto left = own_deadline(message_->requests().front()) - client_.now();
+    const auto left = own_deadline(message_->requests().front()) - all_.client.now();
     own_deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
 } catch (const std::exception&) {
     // Out of memory: the requests fail when the message does.

@@ -1,0 +1,203 @@
+// Requests that hold units of several keys, which are busy at different times.
+
+#include "holding_fixture.h"
+
+namespace ratelimit {
+namespace {
+
+class KeyLines : public HoldingTest {
+protected:
+    using Keys = std::vector<std::string_view>;
+
+    /// It knows the time of Redis.
+    Worker& start()
+    {
+        Worker& of = add_worker();
+        end(request(of));
+        settle();
+        return of;
+    }
+    static bool is_of(const Message& message, const Keys& keys)
+    {
+        return std::ranges::any_of(keys, [&message](std::string_view key) {
+            return message.command.find(key) != std::string::npos;
+        });
+    }
+    /// How many messages of these keys are in flight.
+    static auto in_flight(Worker& of, const Keys& keys)
+    {
+        return std::ranges::count_if(
+            of.client.messages, [&](const Message& message) { return is_of(message, keys); });
+    }
+    /// Answers what is in flight of these keys now.
+    void answer_keys(Worker& of, const Keys& keys)
+    {
+        auto& sent = of.client.messages;
+        for (auto left = in_flight(of, keys); left > 0; --left) {
+            answer(of, std::ranges::find_if(sent, [&](const Message& message) {
+                       return is_of(message, keys);
+                   }));
+        }
+    }
+    /// A request in flight whose message says too much of its keys, so that none can join it.
+    Held& make_busy(Worker& of, const Keys& keys)
+    {
+        Held& running = request_of(of, keys);
+        answer_keys(of, keys);
+        Held& in_flight = request_of(of, keys);
+        end(running);
+        return in_flight;
+    }
+    /// A request of {k} and {b}, the next of both; {k} is idle.
+    Held& wait_for_b(Worker& of)
+    {
+        make_busy(of, { "{k}" });
+        make_busy(of, { "{b}" });
+        Held& waits = request_of(of, { "{k}", "{b}" });
+        answer(of, of.client.messages.begin());
+        EXPECT_EQ(in_flight(of, { "{b}" }), 1);
+        EXPECT_EQ(of.client.messages.size(), 1U);
+        return waits;
+    }
+};
+
+TEST_F(KeyLines, keys_that_are_never_free_together_delay_a_request_by_a_few_messages)
+{
+    Worker& of = start();
+    const std::array<Keys, 2> pairs = { { { "{a}", "{c}" }, { "{b}", "{d}" } } };
+    std::array in_flight{ &make_busy(of, pairs[0]), &make_busy(of, pairs[1]) };
+    const Held& waits = request_of(of, { "{a}", "{b}" });
+    for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t pair = i % 2;
+        Held& next = request_of(of, pairs[pair]);
+        wait(of, 2ms);
+        answer_keys(of, pairs[pair]);
+        wait(of, 2ms);
+        end(*std::exchange(in_flight[pair], &next));
+    }
+    EXPECT_EQ(waits.end, ShardPart::End::answered);
+    settle();
+    EXPECT_EQ(of.counted, 6) << "a unit of {a}, of {b}, and those of the pairs that are left";
+}
+
+TEST_F(KeyLines, no_request_is_sent_before_one_that_waits_longer_and_all_are_sent_together)
+{
+    Worker& of = start();
+    const Held& first = wait_for_b(of);
+    const Held& behind = request_of(of, { "{k}" });
+    const Held& last = request_of(of, { "{k}", "{c}" });
+    EXPECT_EQ(in_flight(of, { "{c}" }), 0);
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(of.client.messages.size(), 3U) << "parts of one statement";
+    answer_all(of);
+    for (const Held* each : { &first, &behind, &last }) {
+        EXPECT_EQ(each->units(), 1);
+    }
+    EXPECT_EQ(remaining(), 1) << "of {k}";
+}
+
+TEST_F(KeyLines, units_that_become_free_are_stated_by_the_message_that_waits)
+{
+    Worker& of = start();
+    const Held& waits = wait_for_b(of);
+    end(of.requests.front());
+    wait(of, 60ms);
+    EXPECT_EQ(of.client.messages.size(), 1U) << "that of {b}";
+    answer(of, of.client.messages.begin());
+    answer_all(of);
+    EXPECT_EQ(waits.units(), 1);
+    EXPECT_EQ(remaining(), 4) << "of {k}";
+}
+
+TEST_F(KeyLines, a_request_that_leaves_its_lines_lets_the_next_go_on)
+{
+    Worker& of = start();
+    Held& leaves = wait_for_b(of);
+    end(of.requests.front());
+    const Held& behind = request_of(of, { "{k}" });
+    EXPECT_EQ(of.client.messages.size(), 1U);
+    end(leaves);
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(in_flight(of, { "{k}" }), 1);
+    settle();
+    EXPECT_EQ(behind.units(), 1);
+    EXPECT_EQ(remaining(), 4) << "of {k}";
+}
+
+TEST_F(KeyLines, if_redis_is_away_all_that_wait_fail_and_what_is_free_is_stated_later)
+{
+    Worker& of = start();
+    const Held& first = wait_for_b(of);
+    end(of.requests.front());
+    const Held& behind = request_of(of, { "{k}" });
+    of.client.away = true;
+    take(of, of.client.messages.begin(), [](Message& message) {
+        fail(message, redis::Fate::overdue);
+    });
+    EXPECT_EQ(first.end, ShardPart::End::failed);
+    EXPECT_EQ(behind.end, ShardPart::End::failed);
+    of.client.away = false;
+    settle();
+    EXPECT_EQ(remaining(), 5) << "of {k}";
+}
+
+TEST_F(KeyLines, very_many_requests_that_wait_for_one_key_are_sent_by_one_answer)
+{
+    Worker& of = start();
+    make_busy(of, { "{k}" });
+    constexpr std::size_t many = 20'000;
+    std::vector<std::string> others;
+    for (std::size_t i = 0; i < many; ++i) {
+        others.push_back("{k}" + std::to_string(i));
+    }
+    for (const std::string& other : others) {
+        request_of(of, { "{k}", other });
+    }
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(of.client.messages.size(), many);
+}
+
+TEST_F(KeyLines, whatever_happens_no_request_waits_for_ever_and_redis_knows_what_is_held)
+{
+    const std::vector<std::string_view> all{ "{k}", "{b}", "{c}", "{d}" };
+    for (std::int64_t trace = 0; trace < from_environment("TRACE_STEPS", 60'000) / 300; ++trace) {
+        ask("FLUSHALL");
+        workers_.clear();
+        Worker& of = add_worker();
+        for (int step = 0; step < 200; ++step) {
+            const auto action = any(0, 19);
+            auto& sent = of.client.messages;
+            const auto at =
+                sent.empty() ? sent.end() : std::next(sent.begin(), any(0, std::ssize(sent) - 1));
+            if (action < 6) {
+                Keys keys = all;
+                std::erase_if(keys, [this](std::string_view) { return any(0, 1) == 0; });
+                request_of(of, keys.empty() ? all : keys);
+            } else if (action < 11 && !of.requests.empty()) {
+                end(*std::next(of.requests.begin(), any(0, std::ssize(of.requests) - 1)));
+            } else if (action < 16 && at != sent.end()) {
+                answer(of, at);
+            } else if (action < 18 && at != sent.end()) {
+                const auto fate = any_of({ redis::Fate::overdue, redis::Fate::failed });
+                take(of, at, [fate](Message& message) { fail(message, fate); });
+            } else if (action == 18) {
+                wait(of, milliseconds{ any(1, 60) });
+            } else if (action == 19 && any(0, 9) == 0) {
+                of.client.away = !of.client.away;
+            }
+        }
+        of.client.away = false;
+        settle();
+        const auto waits = [](const Held& each) { return each.end == ShardPart::End::pending; };
+        ASSERT_TRUE(std::ranges::none_of(of.requests, waits)) << "trace " << trace;
+        ASSERT_TRUE(of.coalescer.idle());
+        of.requests.clear();
+        settle();
+        ASSERT_EQ(remaining(), policy.rate.quota) << "trace " << trace;
+        settle();
+        ASSERT_FALSE(of.loop.keeps_process());
+    }
+}
+
+}  // namespace
+}  // namespace ratelimit
