@@ -1,12 +1,65 @@
 #pragma once
 
 #include "base/entry_table.h"
-#include "check/key_queue.h"
+#include "check/check_message.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace ratelimit {
+
+class Coalescer;
+
+/// The requests with the same keys and policies. One message decides some of them; those that
+/// arrive meanwhile wait for the next. The queue lasts as long as there is a message.
+///
+/// A message with a concurrency limit is one of that key's Holding. It waits while the holding has
+/// a statement in flight that it cannot join. It is not sent again unchanged: the units have
+/// changed then.
+///
+/// A message with several such limits needs all of its keys at one time. It waits in the line of
+/// the first one that is busy. If it is asked there and another key is busy, it goes to the end of
+/// the lines of all its keys, at once. So the messages that did this are in the same order in each
+/// line: the first of them is sent when the statements in flight have ended, and none waits for
+/// ever. (Locks that are granted all together, in the order of the requests for them.)
+class KeyQueue final : private CheckMessage::Queue, public Link<KeyQueue> {
+public:
+    /// It is one of its queues, and removes itself.
+    explicit KeyQueue(Coalescer& all) noexcept : all_(all) {}
+    ~KeyQueue();
+
+    /// Sends the first request. Its keys and policies are those that matches() requires of others.
+    /// False: it was not sent, and the queue is removed.
+    bool begin(ShardPart& first) noexcept;
+    bool matches(const ShardPart& part) const noexcept { return message_->matches(part); }
+    /// Adds a request that matches to the next message.
+    void wait(ShardPart& part) noexcept { waiting_.push_back(part); }
+
+    // Of the EntryTable.
+    KeyQueue* next = nullptr;
+    std::size_t hash = 0;
+
+private:
+    unsigned overdue() const noexcept override;
+    void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept override;
+    void asked(bool timed_out) noexcept override;
+
+    void proceed(bool timed_out) noexcept;
+    void drop_message() noexcept;
+    void send_next(bool timed_out, PartList& ended) noexcept;
+    bool send_or_wait(bool after_timeout);
+    redis::milliseconds own_deadline(const ShardPart& part) const noexcept;
+    bool overdue(const ShardPart& part) const noexcept;
+    void watch_own_deadlines() noexcept;
+    void fail_overdue() noexcept;
+
+    Coalescer& all_;
+    MessageRef message_;  // in flight, or in the lines of its keys; null: neither
+    PartList waiting_;
+    std::unique_ptr<Timer> own_deadlines_;  // null until it is needed
+};
 
 /// Sends the checks of one Redis client. While a check is in flight, later checks with the same
 /// keys and policies in the same order wait for its end, and are then sent together as one script
@@ -14,11 +67,11 @@ namespace ratelimit {
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    Coalescer(redis::Client& client, NodeTime node_time) : queues_{ client, node_time, {}, {} } {}
+    Coalescer(redis::Client& client, NodeTime node_time) : client_(client), node_time_(node_time) {}
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 
-    redis::Client& client() noexcept { return queues_.client; }
+    redis::Client& client() noexcept { return client_; }
 
     /// Sends the part, or keeps it for the next call. No part waits longer than connect_timeout +
     /// timeout, but in the lines of several keys with concurrency=. False: the part was not sent
@@ -26,15 +79,21 @@ public:
     bool send(ShardPart& part) noexcept;
 
     /// Whether no check is in flight.
-    bool idle() const noexcept { return queues_.table.size() == 0; }
+    bool idle() const noexcept { return queues_.size() == 0; }
 
     /// How many parts had to wait for a call in flight, since the last call of this function.
     std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
 
 private:
+    friend KeyQueue;
+
     bool send_or_wait(ShardPart& part) noexcept;
 
-    KeyQueues queues_;
+    redis::Client& client_;
+    const NodeTime node_time_;
+    EntryTable<KeyQueue> queues_;
+    List<KeyQueue> asked_;  // whose messages may be ready
+    bool asking_ = false;   // until there is none
     std::uint64_t waited_ = 0;
 };
 
