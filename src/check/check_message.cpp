@@ -131,7 +131,7 @@ void CheckMessage::wait() noexcept
         for (OfLimit& each : holdings_) {
             each.holding->wait(each);
         }
-        each_holding([](Holding& holding) { holding.ask_first(false); });
+        each_holding([](Holding& holding) { holding.ask_first(); });
     }
 }
 
@@ -140,7 +140,7 @@ void CheckMessage::give_up() noexcept
     for (OfLimit& each : holdings_) {
         if (each.linked()) {
             each.unlink();
-            each.holding->ask_first(false);
+            each.holding->ask_first();
         }
     }
 }
@@ -159,9 +159,9 @@ bool CheckMessage::send() noexcept
     const bool sent = client_->send(*this);
     if (!sent) {
         each_holding([](Holding& holding) { holding.failed(Holding::Executed::nothing); });
-        each_holding([](Holding& holding) { holding.message_ended(false); });
+        each_holding([](Holding& holding) { holding.message_ended(); });
     }
-    each_holding([](Holding& holding) { holding.ask_first(false); });
+    each_holding([](Holding& holding) { holding.ask_first(); });
     return sent;
 }
 
@@ -380,7 +380,7 @@ void CheckMessage::end(bool timed_out, PartList& again) noexcept
 {
     PartList ended;
     ended.take_all(requests_);
-    each_holding([timed_out](Holding& holding) { holding.message_ended(timed_out); });
+    each_holding([](Holding& holding) { holding.message_ended(); });
     leave_holdings();
     if (queue_ != nullptr) {
         std::exchange(queue_, nullptr)->message_ended(timed_out, again, ended);

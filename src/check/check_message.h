@@ -49,6 +49,7 @@ public:
     /// Takes as many of these requests, at least one, as fit. The message has the time of the last
     /// one, and requests the lease that it wants.
     void take(PartList& waiting);
+    bool used() const noexcept { return runs_.requests() > 0; }
     /// False: it was not sent.
     bool send() noexcept;
     /// The requests that wait for the reply.

@@ -14,26 +14,29 @@ KeyQueue::~KeyQueue()
 bool KeyQueue::begin(ShardPart& first) noexcept
 {
     PartList ended;
+    patience_ = {};
     waiting_.push_back(first);
-    send_next(false, ended);
+    send_next(ended);
     return ended.empty();
 }
 
-/// Sends a message of the requests that wait, or waits until it can be sent. After a timeout,
-/// requests that are overdue fail instead of waiting for a second one. Without a request the queue
-/// is removed.
-void KeyQueue::send_next(bool timed_out, PartList& ended) noexcept
+/// Sends a message of the requests that wait, or waits until it can be sent. Those that are overdue
+/// fail. Without a request the queue is removed.
+void KeyQueue::send_next(PartList& ended) noexcept
 {
+    if (deadlines_ != nullptr) {
+        deadlines_->stop();
+    }
     const auto fail = [&ended](ShardPart& part) {
         part.end = ShardPart::End::failed;
         ended.push_back(part);
     };
-    while (timed_out && !waiting_.empty() && overdue(waiting_.front())) {
+    while (!waiting_.empty() && overdue(waiting_.front())) {
         fail(waiting_.front());
     }
     while (!waiting_.empty()) {
         try {
-            if (send_or_wait(timed_out)) {
+            if (send_or_wait()) {
                 return;
             }
         } catch (const std::exception&) {
@@ -56,9 +59,8 @@ void KeyQueue::drop_message() noexcept
     }
 }
 
-/// After a timeout, requests keep their own deadlines instead of starting fresh ones. False: the
-/// requests that the message took must fail. Throws if there is no memory.
-bool KeyQueue::send_or_wait(bool after_timeout)
+/// False: the requests that the message took must fail. Throws if there is no memory.
+bool KeyQueue::send_or_wait()
 {
     if (message_ == nullptr) {
         message_ = CheckMessage::make(all_.client_, all_.node_time_, *this, waiting_.front());
@@ -66,24 +68,25 @@ bool KeyQueue::send_or_wait(bool after_timeout)
     const bool ready = message_->ready();
     if (!ready && !all_.client_.refuses(*message_->routing.shard)) {
         message_->wait();
+        patience_ = patience_.count() > 0 ? patience_ : all_.client_.longest_wait();
+        watch_deadlines(waiting_);
         return true;
     }
     message_->take(waiting_);
-    if (after_timeout) {
-        message_->routing.expires = own_deadline(message_->requests().back());
+    if (patience_.count() > 0) {
+        message_->routing.expires = message_->requests().back().since + patience_;
     }
     const bool sent = ready && message_->send();
-    if (sent && after_timeout) {
-        watch_own_deadlines();
+    if (sent && patience_.count() > 0) {
+        watch_deadlines(message_->requests());
     }
     return sent;
 }
 
 void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) noexcept
 {
-    if (own_deadlines_ != nullptr) {
-        own_deadlines_->stop();
-    }
+    // Requests keep their own deadlines then, instead of starting fresh ones.
+    patience_ = timed_out ? all_.client_.usual_wait() : redis::milliseconds{ 0 };
     if (!ended.empty() && !ended.back().lease.replies.empty()) {
         // A lease for a request that waits would come on top of this one.
         waiting_.each([](ShardPart& part) { part.lease_wanted = 0; });
@@ -91,61 +94,60 @@ void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) n
     message_ = {};
     again.take_all(waiting_);
     waiting_.take_all(again);
-    send_next(timed_out, ended);
+    send_next(ended);
 }
 
 /// The messages of a chain are sent one after another here, and not each by the one before.
-void KeyQueue::asked(bool timed_out) noexcept
+void KeyQueue::asked() noexcept
 {
     all_.asked_.push_back(*this);
     if (std::exchange(all_.asking_, true)) {
         return;
     }
     while (!all_.asked_.empty()) {
-        all_.asked_.pop_front().proceed(timed_out);
+        all_.asked_.pop_front().proceed();
     }
     all_.asking_ = false;
 }
 
-void KeyQueue::proceed(bool timed_out) noexcept
+void KeyQueue::proceed() noexcept
 {
     PartList ended;
-    send_next(timed_out, ended);
+    send_next(ended);
     notify(ended);
-}
-
-/// Without the time to connect.
-redis::milliseconds KeyQueue::own_deadline(const ShardPart& part) const noexcept
-{
-    return part.since + all_.client_.usual_wait();
 }
 
 bool KeyQueue::overdue(const ShardPart& part) const noexcept
 {
-    return own_deadline(part) <= all_.client_.now();
+    return patience_.count() > 0 && part.since + patience_ <= all_.client_.now();
 }
 
 unsigned KeyQueue::overdue() const noexcept
 {
+    const auto began = all_.client_.now() - all_.client_.usual_wait();
     unsigned requests = 0;
-    waiting_.each([&](const ShardPart& part) { requests += overdue(part) ? 1 : 0; });
+    waiting_.each([&](const ShardPart& part) { requests += part.since <= began ? 1 : 0; });
     return requests;
 }
 
-/// Starts the timer for the first request of the message to become overdue.
-void KeyQueue::watch_own_deadlines() noexcept
+/// Starts the timer for the first of these requests to become overdue.
+void KeyQueue::watch_deadlines(const PartList& requests) noexcept
 try {
-    if (own_deadlines_ == nullptr) {
-        own_deadlines_ = all_.client_.make_timer([this] { fail_overdue(); });
+    if (deadlines_ == nullptr) {
+        deadlines_ = all_.client_.make_timer([this] { fail_overdue(); });
     }
-    const auto left = own_deadline(message_->requests().front()) - all_.client_.now();
-    own_deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
+    const auto left = requests.front().since + patience_ - all_.client_.now();
+    deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
 } catch (const std::exception&) {
     // Out of memory: the requests fail when the message does.
 }
 
 void KeyQueue::fail_overdue() noexcept
 try {
+    if (!message_->used()) {
+        asked();
+        return;
+    }
     PartList ended;
     const PartList& requests = message_->requests();
     while (!requests.empty() && overdue(requests.front())) {
@@ -153,7 +155,7 @@ try {
         ended.push_back(requests.front());
     }
     if (!requests.empty()) {
-        watch_own_deadlines();
+        watch_deadlines(requests);
     }
     notify(ended);
 } catch (const std::exception&) {

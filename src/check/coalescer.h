@@ -44,21 +44,23 @@ public:
 private:
     unsigned overdue() const noexcept override;
     void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept override;
-    void asked(bool timed_out) noexcept override;
+    void asked() noexcept override;
 
-    void proceed(bool timed_out) noexcept;
+    void proceed() noexcept;
     void drop_message() noexcept;
-    void send_next(bool timed_out, PartList& ended) noexcept;
-    bool send_or_wait(bool after_timeout);
-    redis::milliseconds own_deadline(const ShardPart& part) const noexcept;
+    void send_next(PartList& ended) noexcept;
+    bool send_or_wait();
     bool overdue(const ShardPart& part) const noexcept;
-    void watch_own_deadlines() noexcept;
+    void watch_deadlines(const PartList& requests) noexcept;
     void fail_overdue() noexcept;
 
     Coalescer& all_;
     MessageRef message_;  // in flight, or in the lines of its keys; null: neither
     PartList waiting_;
-    std::unique_ptr<Timer> own_deadlines_;  // null until it is needed
+    // How long each of its requests may wait in all, after a timeout or in line. 0: it is the
+    // message that has a deadline.
+    redis::milliseconds patience_{ 0 };
+    std::unique_ptr<Timer> deadlines_;  // null until it is needed
 };
 
 /// Sends the checks of one Redis client. While a check is in flight, later checks with the same
@@ -74,8 +76,7 @@ public:
     redis::Client& client() noexcept { return client_; }
 
     /// Sends the part, or keeps it for the next call. No part waits longer than connect_timeout +
-    /// timeout, but in the lines of several keys with concurrency=. False: the part was not sent
-    /// and has failed.
+    /// timeout. False: the part was not sent and has failed.
     bool send(ShardPart& part) noexcept;
 
     /// Whether no check is in flight.

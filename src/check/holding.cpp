@@ -127,7 +127,7 @@ void Holding::failed(Executed executed) noexcept
     may_count_ = may_count_ || executed == Executed::check;
 }
 
-void Holding::message_ended(bool timed_out) noexcept
+void Holding::message_ended() noexcept
 {
     if (--unanswered_ > 0) {
         return;
@@ -139,7 +139,7 @@ void Holding::message_ended(bool timed_out) noexcept
         may_count_ = known_ != 0;
     }
     enter();  // other messages may make the worker forget a holding
-    ask_first(timed_out);
+    ask_first();
     leave();
     if (unanswered_ == 0) {
         settle();
@@ -248,19 +248,18 @@ bool Holding::on_answer(redis::ReplyPart part) noexcept
     }
     routing.exchange.read(reply.server_time, true);
     answered({ reply.ignored, 0, reply.place, reply.server_time - routing.exchange.answered });
-    message_ended(false);
+    message_ended();
     return true;
 }
 
 void Holding::on_failure(redis::Fate fate) noexcept
 {
-    using redis::Fate;
     if (all_.closed_) {
         outbox().keep(*this, longest_pause);
         return;
     }
-    failed(maybe_executed(fate) ? Executed::statement : Executed::nothing);
-    message_ended(fate == Fate::overdue || fate == Fate::expired);
+    failed(redis::maybe_executed(fate) ? Executed::statement : Executed::nothing);
+    message_ended();
 }
 
 }  // namespace ratelimit

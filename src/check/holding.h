@@ -31,9 +31,8 @@ public:
     /// Has a message that waits in the line of a key, or of several.
     class Waiter {
     public:
-        /// The message is the first in a line, and may be ready. `timed_out`: a statement ended
-        /// without an answer.
-        virtual void asked(bool timed_out) noexcept = 0;
+        /// The message is the first in a line, and may be ready.
+        virtual void asked() noexcept = 0;
 
     protected:
         ~Waiter() = default;
@@ -73,10 +72,10 @@ public:
     }
     void wait(Place& place) noexcept { line_.push_back(place); }
     /// Call it whenever the line has another first message, or that may be ready.
-    void ask_first(bool timed_out) noexcept
+    void ask_first() noexcept
     {
         if (!line_.empty()) {
-            line_.front().waiter_->asked(timed_out);
+            line_.front().waiter_->asked();
         }
     }
 
@@ -90,7 +89,7 @@ public:
     void answered(const Answer& answer) noexcept;
     void failed(Executed executed) noexcept;
     /// The message has ended. Asks the line, which may send messages.
-    void message_ended(bool timed_out) noexcept;
+    void message_ended() noexcept;
 
     /// A call refers to it from enter to leave: meanwhile it is not forgotten.
     void enter() noexcept { ++calls_; }

@@ -80,6 +80,19 @@ TEST_F(KeyLines, keys_that_are_never_free_together_delay_a_request_by_a_few_mess
     EXPECT_EQ(of.counted, 6) << "a unit of {a}, of {b}, and those of the pairs that are left";
 }
 
+TEST_F(KeyLines, a_request_whose_other_key_is_busy_lets_the_next_of_the_line_go_first)
+{
+    Worker& of = start();
+    make_busy(of, { "{k}" });
+    make_busy(of, { "{b}" });
+    request_of(of, { "{k}", "{b}" });
+    const Held& next = request_of(of, { "{k}", "{c}" });
+    answer(of, of.client.messages.begin());
+    ASSERT_EQ(in_flight(of, { "{c}" }), 1);
+    answer(of, std::prev(of.client.messages.end()));
+    EXPECT_EQ(next.units(), 1);
+}
+
 TEST_F(KeyLines, no_request_is_sent_before_one_that_waits_longer_and_all_are_sent_together)
 {
     Worker& of = start();
@@ -139,6 +152,43 @@ TEST_F(KeyLines, if_redis_is_away_all_that_wait_fail_and_what_is_free_is_stated_
     of.client.away = false;
     settle();
     EXPECT_EQ(remaining(), 5) << "of {k}";
+}
+
+TEST_F(KeyLines, in_line_each_request_waits_no_longer_than_for_a_connection_and_a_reply)
+{
+    Worker& of = start();
+    const Held& old = wait_for_b(of);
+    wait(of, of.client.longest_wait() - 10ms);
+    const Held& young = request_of(of, { "{k}", "{b}" });
+    const Held& behind = request_of(of, { "{k}" });
+    EXPECT_EQ(old.end, ShardPart::End::pending);
+    wait(of, 10ms);
+    EXPECT_EQ(old.end, ShardPart::End::failed);
+    EXPECT_EQ(young.end, ShardPart::End::pending);
+    answer(of, of.client.messages.begin());
+    answer_all(of);
+    EXPECT_EQ(young.units(), 1);
+    EXPECT_EQ(behind.units(), 1);
+}
+
+TEST_F(KeyLines, a_request_that_fails_after_its_time_in_line_fails_no_younger_one)
+{
+    Worker& of = start();
+    const Held& old = wait_for_b(of);
+    wait(of, of.client.longest_wait() - 10ms);
+    const Held& young = request_of(of, { "{k}", "{b}" });
+    while (!is_of(of.client.messages.back(), { "{k}" })
+           || !is_of(of.client.messages.back(), { "{b}" })) {
+        answer(of, of.client.messages.begin());
+    }
+    const redis::Call& sent = *of.client.messages.back().record.call;
+    EXPECT_GT(sent.routing.expires, of.client.now() + of.client.longest_wait() / 2);
+    wait(of, 20ms);
+    EXPECT_EQ(old.end, ShardPart::End::failed);
+    answer_all(of);
+    EXPECT_EQ(young.units(), 1);
+    settle();
+    EXPECT_EQ(remaining(), 3) << "of {k}: the units of the one that failed are free";
 }
 
 TEST_F(KeyLines, very_many_requests_that_wait_for_one_key_are_sent_by_one_answer)
