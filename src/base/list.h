@@ -14,8 +14,6 @@ public:
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
 
-    /// Whether it is in a list.
-    bool linked() const noexcept { return next_ != this; }
     /// Removes it from its list, if it is in one.
     void unlink() noexcept
     {

@@ -72,7 +72,7 @@ void CheckMessage::copy_limits(const ShardPart& part)
         if (limit->holdings != nullptr) {
             Holding& holding = limit->holdings->of(*limit, limit->shard, limit->scripts.statement);
             copy.states = &holding.statement();
-            holdings_.emplace_back(*queue_, limits_.size() - 1, holding);
+            holdings_.push_back({ limits_.size() - 1, &holding });
             holding.enter();
         }
     }
@@ -116,52 +116,37 @@ void CheckMessage::take(PartList& waiting)
     }
 }
 
-std::vector<CheckMessage::OfLimit>::const_iterator CheckMessage::busy() const noexcept
+Holding* CheckMessage::busy_holding(const Holding::Waiter& queue) const noexcept
 {
-    return std::ranges::find_if(
-        holdings_, [](const OfLimit& each) { return !each.holding->ready(each); });
+    const auto busy = std::ranges::find_if(
+        holdings_, [&queue](const OfLimit& each) { return !each.holding->ready(queue); });
+    return busy == holdings_.end() ? nullptr : busy->holding;
 }
 
-void CheckMessage::wait() noexcept
+void CheckMessage::keep_holdings(const Holding::Waiter& queue) noexcept
 {
-    if (std::ranges::none_of(holdings_, &OfLimit::linked)) {
-        const auto first = holdings_.begin() + (busy() - holdings_.cbegin());
-        first->holding->wait(*first);
-    } else if (!std::ranges::all_of(holdings_, &OfLimit::linked)) {
-        for (OfLimit& each : holdings_) {
-            each.holding->wait(each);
-        }
-        each_holding([](Holding& holding) { holding.ask_first(); });
-    }
+    each_holding([&queue](Holding& holding) { holding.keep_for(queue); });
 }
 
-void CheckMessage::give_up() noexcept
+void CheckMessage::let_holdings_go() noexcept
 {
-    for (OfLimit& each : holdings_) {
-        if (each.linked()) {
-            each.unlink();
-            each.holding->ask_first();
-        }
-    }
+    each_holding([](Holding& holding) { holding.let_go(); });
 }
 
 void CheckMessage::leave_holdings() noexcept
 {
-    for (; !holdings_.empty(); holdings_.pop_back()) {
-        holdings_.back().holding->leave();
-    }
+    each_holding([](Holding& holding) { holding.leave(); });
+    holdings_.clear();
 }
 
 bool CheckMessage::send() noexcept
 {
-    std::ranges::for_each(holdings_, &OfLimit::unlink);
     each_holding([](Holding& holding) { holding.begin(true); });
     const bool sent = client_->send(*this);
     if (!sent) {
         each_holding([](Holding& holding) { holding.failed(Holding::Executed::nothing); });
         each_holding([](Holding& holding) { holding.message_ended(); });
     }
-    each_holding([](Holding& holding) { holding.ask_first(); });
     return sent;
 }
 
@@ -271,8 +256,7 @@ void CheckMessage::answer(ShardPart& part, bool behind) noexcept
 bool CheckMessage::take_held_units() noexcept
 {
     bool all = true;
-    for (const OfLimit& each : holdings_) {
-        const std::size_t i = each.limit;
+    for (const auto& [i, holding] : holdings_) {
         Holding::Answer answer;
         for (std::size_t run = 0; run < runs_.count(); ++run) {
             const KeyReply& reply = replies_[runs_.reply_of(run, i)];
@@ -281,12 +265,12 @@ bool CheckMessage::take_held_units() noexcept
             answer.place = reply.place >= 0 ? reply.place : answer.place;
             answer.ahead = reply.server_time - routing.exchange.answered;
         }
-        each.holding->answered(answer);
-        requests_.each([&](ShardPart& part) {
+        holding->answered(answer);
+        requests_.each([&, i = i, holding = holding](ShardPart& part) {
             RemoteLimit& limit = *part.limits[i];
             limit.ignored = answer.ignored;
             if (part.position.index < replies_[runs_.reply_of(part.position.run, i)].taken) {
-                limit.held = GrantedUnits(*each.holding, limit.cost);
+                limit.held = GrantedUnits(*holding, limit.cost);
             }
         });
         all = all && (!answer.ignored || limits_[i].shadow);

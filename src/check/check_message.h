@@ -18,7 +18,7 @@ namespace ratelimit {
 class CheckMessage final : public redis::Call, private redis::BatchPart {
 public:
     /// Makes the messages for some keys, one after another.
-    class Queue : public Holding::Waiter {
+    class Queue {
     public:
         /// How many requests wait for the next message that are overdue. They fail with this one if
         /// it times out.
@@ -38,13 +38,11 @@ public:
 
     /// Whether a request has the same keys and policies.
     bool matches(const ShardPart& part) const noexcept;
-    /// Whether it can be sent now. If not, it must wait().
-    bool ready() const noexcept { return busy() == holdings_.end(); }
-    /// In the line of the first key that is not ready; if it is in a line, in those of all its
-    /// keys. Its queue is asked when it may be ready.
-    void wait() noexcept;
-    /// It is not sent. The next in its lines are asked.
-    void give_up() noexcept;
+    /// The first holding for which its queue must wait. Null: it can be sent.
+    Holding* busy_holding(const Holding::Waiter& queue) const noexcept;
+    /// Its holdings are kept for its queue.
+    void keep_holdings(const Holding::Waiter& queue) noexcept;
+    void let_holdings_go() noexcept;
 
     /// Takes as many of these requests, at least one, as fit. The message has the time of the last
     /// one, and requests the lease that it wants.
@@ -75,12 +73,7 @@ public:
 private:
     friend LetGo;
 
-    struct OfLimit : Holding::Place {
-        OfLimit(Queue& queue, std::size_t index, Holding& of) noexcept
-            : Place(queue), limit(index), holding(&of)
-        {
-        }
-
+    struct OfLimit {
         std::size_t limit;
         Holding* holding;
     };
@@ -108,7 +101,6 @@ private:
     void pass_on_lease() noexcept;
     void take_again(PartList& again, bool ShardPart::*reason) noexcept;
     void end(bool timed_out, PartList& again) noexcept;
-    std::vector<OfLimit>::const_iterator busy() const noexcept;
     bool take_held_units() noexcept;
     void leave_holdings() noexcept;
     template <class Visit>

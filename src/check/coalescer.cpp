@@ -34,28 +34,36 @@ void KeyQueue::send_next(PartList& ended) noexcept
     while (!waiting_.empty() && overdue(waiting_.front())) {
         fail(waiting_.front());
     }
-    while (!waiting_.empty()) {
-        try {
-            if (send_or_wait()) {
-                return;
+    do {
+        while (!waiting_.empty()) {
+            try {
+                if (send_or_wait()) {
+                    return;
+                }
+            } catch (const std::exception&) {
+                fail(waiting_.empty() ? message_->requests().front() : waiting_.front());
             }
-        } catch (const std::exception&) {
-            fail(waiting_.empty() ? message_->requests().front() : waiting_.front());
-        }
-        if (message_ != nullptr) {
-            message_->requests().each(fail);
+            if (message_ != nullptr) {
+                message_->requests().each(fail);
+            }
+            drop_message();
         }
         drop_message();
-    }
-    drop_message();
+    } while (!waiting_.empty());  // others went on, and their clients may have sent more
     all_.queues_.remove(*this);
 }
 
 void KeyQueue::drop_message() noexcept
 {
-    if (message_ != nullptr) {
-        message_->give_up();
-        message_ = {};
+    let_keys_go();
+    message_ = {};
+}
+
+void KeyQueue::let_keys_go() noexcept
+{
+    if (all_.keeper_ == this) {
+        all_.keeper_ = nullptr;
+        message_->let_holdings_go();
     }
 }
 
@@ -65,18 +73,24 @@ bool KeyQueue::send_or_wait()
     if (message_ == nullptr) {
         message_ = CheckMessage::make(all_.client_, all_.node_time_, *this, waiting_.front());
     }
-    const bool ready = message_->ready();
-    if (!ready && !all_.client_.refuses(*message_->routing.shard)) {
-        message_->wait();
+    Holding* const busy = message_->busy_holding(*this);
+    if (busy != nullptr && !all_.client_.refuses(*message_->routing.shard)) {
+        busy->wait(*this);
         patience_ = patience_.count() > 0 ? patience_ : all_.client_.longest_wait();
         watch_deadlines(waiting_);
+        if (all_.keeper_ == nullptr
+            && all_.client_.now() - waiting_.front().since >= patience_ / 4) {
+            all_.keeper_ = this;
+            message_->keep_holdings(*this);
+        }
         return true;
     }
     message_->take(waiting_);
     if (patience_.count() > 0) {
         message_->routing.expires = message_->requests().back().since + patience_;
     }
-    const bool sent = ready && message_->send();
+    const bool sent = busy == nullptr && message_->send();
+    let_keys_go();
     if (sent && patience_.count() > 0) {
         watch_deadlines(message_->requests());
     }
@@ -95,19 +109,6 @@ void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) n
     again.take_all(waiting_);
     waiting_.take_all(again);
     send_next(ended);
-}
-
-/// The messages of a chain are sent one after another here, and not each by the one before.
-void KeyQueue::asked() noexcept
-{
-    all_.asked_.push_back(*this);
-    if (std::exchange(all_.asking_, true)) {
-        return;
-    }
-    while (!all_.asked_.empty()) {
-        all_.asked_.pop_front().proceed();
-    }
-    all_.asking_ = false;
 }
 
 void KeyQueue::proceed() noexcept
@@ -145,7 +146,8 @@ try {
 void KeyQueue::fail_overdue() noexcept
 try {
     if (!message_->used()) {
-        asked();
+        unlink();  // it waits for a key
+        proceed();
         return;
     }
     PartList ended;

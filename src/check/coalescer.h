@@ -19,12 +19,11 @@ class Coalescer;
 /// a statement in flight that it cannot join. It is not sent again unchanged: the units have
 /// changed then.
 ///
-/// A message with several such limits needs all of its keys at one time. It waits in the line of
-/// the first one that is busy. If it is asked there and another key is busy, it goes to the end of
-/// the lines of all its keys, at once. So the messages that did this are in the same order in each
-/// line: the first of them is sent when the statements in flight have ended, and none waits for
-/// ever. (Locks that are granted all together, in the order of the requests for them.)
-class KeyQueue final : private CheckMessage::Queue, public Link<KeyQueue> {
+/// A message with several such limits needs all of its keys at one time. It waits for the first one
+/// that is busy, and then for the next. Other requests could keep one of them busy for ever. So
+/// when a quarter of its time is over, all its keys are kept for it until it is sent: for one
+/// message of the client at a time, since more of them would keep keys from each other.
+class KeyQueue final : private CheckMessage::Queue, private Holding::Waiter {
 public:
     /// It is one of its queues, and removes itself.
     explicit KeyQueue(Coalescer& all) noexcept : all_(all) {}
@@ -44,9 +43,9 @@ public:
 private:
     unsigned overdue() const noexcept override;
     void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept override;
-    void asked() noexcept override;
+    void proceed() noexcept override;
 
-    void proceed() noexcept;
+    void let_keys_go() noexcept;
     void drop_message() noexcept;
     void send_next(PartList& ended) noexcept;
     bool send_or_wait();
@@ -55,9 +54,9 @@ private:
     void fail_overdue() noexcept;
 
     Coalescer& all_;
-    MessageRef message_;  // in flight, or in the lines of its keys; null: neither
+    MessageRef message_;  // in flight, or waits for its keys; null: neither
     PartList waiting_;
-    // How long each of its requests may wait in all, after a timeout or in line. 0: it is the
+    // How long each of its requests may wait in all, after a timeout or for keys. 0: it is the
     // message that has a deadline.
     redis::milliseconds patience_{ 0 };
     std::unique_ptr<Timer> deadlines_;  // null until it is needed
@@ -93,8 +92,7 @@ private:
     redis::Client& client_;
     const NodeTime node_time_;
     EntryTable<KeyQueue> queues_;
-    List<KeyQueue> asked_;  // whose messages may be ready
-    bool asking_ = false;   // until there is none
+    KeyQueue* keeper_ = nullptr;  // for which keys are kept
     std::uint64_t waited_ = 0;
 };
 

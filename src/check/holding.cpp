@@ -138,12 +138,21 @@ void Holding::message_ended() noexcept
         known_ = statement_.base + taken_;
         may_count_ = known_ != 0;
     }
-    enter();  // other messages may make the worker forget a holding
-    ask_first();
-    leave();
+    ask_waiters();
     if (unanswered_ == 0) {
         settle();
     }
+}
+
+void Holding::ask_waiters() noexcept
+{
+    List<Waiter> waiters;
+    waiters.take_all(waiters_);
+    enter();  // their messages may make the worker forget another holding
+    while (!waiters.empty()) {
+        waiters.pop_front().proceed();
+    }
+    leave();
 }
 
 void Holding::hold(std::int64_t units) noexcept
@@ -168,15 +177,15 @@ void Holding::release(std::int64_t units) noexcept
     }
 }
 
-/// No message is in flight: sends a statement, or puts the holding where its next step is due. If a
-/// message waits for another key, its check will be the statement.
+/// No message is in flight: sends a statement, or puts the holding where its next step is due. The
+/// message for which the key is kept will be the statement.
 void Holding::settle() noexcept
 {
     if (all_.closed_) {
         return;
     }
     if (outcome_ == Outcome::answered && known_ != held_) {
-        if (line_.empty()) {
+        if (kept_for_ == nullptr) {
             all_.client_.outbox().send(*this);
         } else {
             all_.owe(*this, all_.client_.usual_wait());

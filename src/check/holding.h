@@ -28,25 +28,14 @@ inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::
 /// one whose grants are not known.
 class Holding final : private redis::Owed, public Link<Holding> {
 public:
-    /// Has a message that waits in the line of a key, or of several.
-    class Waiter {
+    /// Waits for the end of the statement in flight, or of what keeps the key.
+    class Waiter : public Link<Waiter> {
     public:
-        /// The message is the first in a line, and may be ready.
-        virtual void asked() noexcept = 0;
+        /// Its message may be ready; the waiter has been removed.
+        virtual void proceed() noexcept = 0;
 
     protected:
         ~Waiter() = default;
-    };
-    /// The place of a message in a line.
-    class Place : public Link<Place> {
-    public:
-        explicit Place(Waiter& waiter) noexcept : waiter_(&waiter) {}
-        Place(Place&& unlinked) noexcept : waiter_(unlinked.waiter_) {}
-
-    private:
-        friend class Holding;
-
-        Waiter* waiter_;
     };
 
     /// The units that a message took, by its reply.
@@ -62,21 +51,20 @@ public:
 
     explicit Holding(Holdings& all) noexcept : all_(all) {}
 
-    /// Whether the message of this place, or a new one, can be sent now. If not, it must wait at
-    /// the end of the line.
-    bool ready(const Place& place) const noexcept
+    /// Whether the waiter's message can be sent now. If not, wait() tells when.
+    bool ready(const Waiter& waiter) const noexcept
     {
-        return (line_.empty() || &line_.front() == &place)
+        return (kept_for_ == nullptr || kept_for_ == &waiter)
             && (unanswered_ == 0
                 || (state_ == State::open && (!written_ || statement_.base == held_)));
     }
-    void wait(Place& place) noexcept { line_.push_back(place); }
-    /// Call it whenever the line has another first message, or that may be ready.
-    void ask_first() noexcept
+    void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
+    /// No other message is sent until the waiter lets go.
+    void keep_for(const Waiter& waiter) noexcept { kept_for_ = &waiter; }
+    void let_go() noexcept
     {
-        if (!line_.empty()) {
-            line_.front().waiter_->asked();
-        }
+        kept_for_ = nullptr;
+        ask_waiters();
     }
 
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
@@ -88,7 +76,7 @@ public:
     const Statement& statement() const noexcept { return statement_; }
     void answered(const Answer& answer) noexcept;
     void failed(Executed executed) noexcept;
-    /// The message has ended. Asks the line, which may send messages.
+    /// The message has ended. May call waiters, which send messages.
     void message_ended() noexcept;
 
     /// A call refers to it from enter to leave: meanwhile it is not forgotten.
@@ -157,6 +145,7 @@ private:
     {
         return held_ > 0 ? Rank::held : may_count_ ? Rank::counts : Rank::known;
     }
+    void ask_waiters() noexcept;
     void settle() noexcept;
 
     Holdings& all_;
@@ -181,7 +170,8 @@ private:
     Outcome outcome_ = Outcome::answered;
     Statement statement_;
     std::int64_t taken_ = 0;
-    List<Place> line_;
+    List<Waiter> waiters_;
+    const Waiter* kept_for_ = nullptr;
 };
 
 /// Units that a request holds, until this is destroyed or another value is moved to it.
