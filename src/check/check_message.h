@@ -40,6 +40,7 @@ public:
     bool matches(const ShardPart& part) const noexcept;
     /// The first holding for which its queue must wait. Null: it can be sent.
     Holding* busy_holding(const Holding::Waiter& queue) const noexcept;
+    bool has_several_holdings() const noexcept { return holdings_.size() > 1; }
     /// Its holdings are kept for its queue.
     void keep_holdings(const Holding::Waiter& queue) noexcept;
     void let_holdings_go() noexcept;

@@ -78,7 +78,7 @@ bool KeyQueue::send_or_wait()
         busy->wait(*this);
         patience_ = patience_.count() > 0 ? patience_ : all_.client_.longest_wait();
         watch_deadlines(waiting_);
-        if (all_.keeper_ == nullptr
+        if (all_.keeper_ == nullptr && message_->has_several_holdings()
             && all_.client_.now() - waiting_.front().since >= patience_ / 4) {
             all_.keeper_ = this;
             message_->keep_holdings(*this);
@@ -90,10 +90,10 @@ bool KeyQueue::send_or_wait()
         message_->routing.expires = message_->requests().back().since + patience_;
     }
     const bool sent = busy == nullptr && message_->send();
-    let_keys_go();
     if (sent && patience_.count() > 0) {
         watch_deadlines(message_->requests());
     }
+    let_keys_go();
     return sent;
 }
 
@@ -140,7 +140,7 @@ try {
     const auto left = requests.front().since + patience_ - all_.client_.now();
     deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
 } catch (const std::exception&) {
-    // Out of memory: the requests fail when the message does.
+    // Out of memory: the requests fail when the message does, or when the queue is asked next.
 }
 
 void KeyQueue::fail_overdue() noexcept

@@ -20,9 +20,10 @@ class Coalescer;
 /// changed then.
 ///
 /// A message with several such limits needs all of its keys at one time. It waits for the first one
-/// that is busy, and then for the next. Other requests could keep one of them busy for ever. So
-/// when a quarter of its time is over, all its keys are kept for it until it is sent: for one
-/// message of the client at a time, since more of them would keep keys from each other.
+/// that is busy, and then for the next. Other requests could keep one of them busy for ever. So if
+/// it is asked after a quarter of its time, and a key is busy, all its keys are kept for it until
+/// it is sent: for one message of the client at a time, since more of them would keep keys from
+/// each other.
 class KeyQueue final : private CheckMessage::Queue, private Holding::Waiter {
 public:
     /// It is one of its queues, and removes itself.

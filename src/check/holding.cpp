@@ -144,6 +144,14 @@ void Holding::message_ended() noexcept
     }
 }
 
+void Holding::go_on() noexcept
+{
+    ask_waiters();
+    if (state_ == State::owed || state_ == State::freed) {
+        settle();
+    }
+}
+
 void Holding::ask_waiters() noexcept
 {
     List<Waiter> waiters;

@@ -209,6 +209,20 @@ TEST_F(KeptKeys, a_request_whose_time_is_over_fails_no_younger_one)
     EXPECT_EQ(remaining(), 3) << "of {k}: the units of the one that failed are free";
 }
 
+TEST_F(KeptKeys, the_next_request_for_which_keys_are_kept_keeps_all_of_its_keys)
+{
+    Worker& of = start();
+    wait_for_b(of);
+    make_busy(of, { "{d}" });
+    request_of(of, { "{k}", "{b}", "{d}" });
+    wait(of, before_kept(of));
+    answer_keys(of, { "{b}" });
+    const std::size_t sent = of.client.messages.size();
+    request_of(of, { "{b}" });
+    request_of(of, { "{k}" });
+    EXPECT_EQ(of.client.messages.size(), sent);
+}
+
 TEST_F(KeptKeys, very_many_requests_that_wait_for_one_key_are_sent_by_one_answer)
 {
     Worker& of = start();
