@@ -20,8 +20,8 @@ bool KeyQueue::begin(ShardPart& first) noexcept
     return ended.empty();
 }
 
-/// Sends a message of the requests that wait, or waits until it can be sent. Those that are overdue
-/// fail. Without a request the queue is removed.
+/// Sends a message of the requests that wait, or waits until it can be sent. Those whose time is
+/// over fail. Without a request the queue is removed.
 void KeyQueue::send_next(PartList& ended) noexcept
 {
     if (deadlines_ != nullptr) {
@@ -31,7 +31,7 @@ void KeyQueue::send_next(PartList& ended) noexcept
         part.end = ShardPart::End::failed;
         ended.push_back(part);
     };
-    while (!waiting_.empty() && overdue(waiting_.front())) {
+    while (!waiting_.empty() && has_expired(waiting_.front())) {
         fail(waiting_.front());
     }
     do {
@@ -118,7 +118,7 @@ void KeyQueue::proceed() noexcept
     notify(ended);
 }
 
-bool KeyQueue::overdue(const ShardPart& part) const noexcept
+bool KeyQueue::has_expired(const ShardPart& part) const noexcept
 {
     return patience_.count() > 0 && part.since + patience_ <= all_.client_.now();
 }
@@ -131,7 +131,7 @@ unsigned KeyQueue::overdue() const noexcept
     return requests;
 }
 
-/// Starts the timer for the first of these requests to become overdue.
+/// Starts the timer for the end of the first request's time.
 void KeyQueue::watch_deadlines(const PartList& requests) noexcept
 try {
     if (deadlines_ == nullptr) {
@@ -140,7 +140,7 @@ try {
     const auto left = requests.front().since + patience_ - all_.client_.now();
     deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
 } catch (const std::exception&) {
-    // Out of memory: the requests fail when the message does, or when the queue is asked next.
+    // Out of memory: the requests fail when the message does, or when a key becomes free.
 }
 
 void KeyQueue::fail_overdue() noexcept
@@ -152,7 +152,7 @@ try {
     }
     PartList ended;
     const PartList& requests = message_->requests();
-    while (!requests.empty() && overdue(requests.front())) {
+    while (!requests.empty() && has_expired(requests.front())) {
         message_->leave(requests.front());
         ended.push_back(requests.front());
     }

@@ -21,9 +21,9 @@ class Coalescer;
 ///
 /// A message with several such limits needs all of its keys at one time. It waits for the first one
 /// that is busy, and then for the next. Other requests could keep one of them busy for ever. So if
-/// it is asked after a quarter of its time, and a key is busy, all its keys are kept for it until
-/// it is sent: for one message of the client at a time, since more of them would keep keys from
-/// each other.
+/// a quarter of its time is over when a key becomes free, and another key is busy, all its keys are
+/// kept for it until it is sent. Only one message of the client has its keys kept at a time: two
+/// could keep keys from each other.
 class KeyQueue final : private CheckMessage::Queue, private Holding::Waiter {
 public:
     /// It is one of its queues, and removes itself.
@@ -50,15 +50,15 @@ private:
     void drop_message() noexcept;
     void send_next(PartList& ended) noexcept;
     bool send_or_wait();
-    bool overdue(const ShardPart& part) const noexcept;
+    bool has_expired(const ShardPart& part) const noexcept;
     void watch_deadlines(const PartList& requests) noexcept;
     void fail_overdue() noexcept;
 
     Coalescer& all_;
     MessageRef message_;  // in flight, or waits for its keys; null: neither
     PartList waiting_;
-    // How long each of its requests may wait in all, after a timeout or for keys. 0: it is the
-    // message that has a deadline.
+    // How long each of its requests may wait in all, after a timeout or for keys. 0: only the
+    // message has a deadline.
     redis::milliseconds patience_{ 0 };
     std::unique_ptr<Timer> deadlines_;  // null until it is needed
 };
@@ -93,7 +93,7 @@ private:
     redis::Client& client_;
     const NodeTime node_time_;
     EntryTable<KeyQueue> queues_;
-    KeyQueue* keeper_ = nullptr;  // for which keys are kept
+    KeyQueue* keeper_ = nullptr;  // its keys are kept for it; null: no queue has kept keys
     std::uint64_t waited_ = 0;
 };
 
