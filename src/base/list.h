@@ -22,6 +22,9 @@ public:
         next_ = previous_ = this;
     }
 
+    /// Whether it is in a list.
+    bool linked() const noexcept { return next_ != this; }
+
 private:
     friend class List<T>;
 

@@ -125,13 +125,12 @@ Holding* CheckMessage::busy_holding(const Holding::Waiter& queue) const noexcept
 
 void CheckMessage::keep_holdings(const Holding::Waiter& queue) noexcept
 {
-    each_holding([&queue](Holding& holding) { holding.keep_for(&queue); });
+    each_holding([&queue](Holding& holding) { holding.keep_for(queue); });
 }
 
 void CheckMessage::let_holdings_go() noexcept
 {
-    each_holding([](Holding& holding) { holding.keep_for(nullptr); });
-    each_holding([](Holding& holding) { holding.go_on(); });  // all keys may be kept for another
+    each_holding([](Holding& holding) { holding.let_go(); });
 }
 
 void CheckMessage::leave_holdings() noexcept

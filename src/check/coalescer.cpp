@@ -61,9 +61,11 @@ void KeyQueue::drop_message() noexcept
 
 void KeyQueue::let_keys_go() noexcept
 {
+    Link<KeyQueue>::unlink();
     if (all_.keeper_ == this) {
         all_.keeper_ = nullptr;
         message_->let_holdings_go();
+        all_.keep_next();
     }
 }
 
@@ -78,10 +80,10 @@ bool KeyQueue::send_or_wait()
         busy->wait(*this);
         patience_ = patience_.count() > 0 ? patience_ : all_.client_.longest_wait();
         watch_deadlines(waiting_);
-        if (all_.keeper_ == nullptr && message_->has_several_holdings()
-            && all_.client_.now() - waiting_.front().since >= patience_ / 4) {
-            all_.keeper_ = this;
-            message_->keep_holdings(*this);
+        if (message_->has_several_holdings() && !Link<KeyQueue>::linked()) {
+            keeps_from_ = waiting_.front().since + patience_ / 2;
+            all_.in_line_.push_back(*this);
+            all_.keep_next();
         }
         return true;
     }
@@ -146,7 +148,7 @@ try {
 void KeyQueue::fail_overdue() noexcept
 try {
     if (!message_->used()) {
-        unlink();  // it waits for a key
+        Holding::Waiter::unlink();
         proceed();
         return;
     }
@@ -162,6 +164,31 @@ try {
     notify(ended);
 } catch (const std::exception&) {
     // Out of memory: the requests fail when the message does.
+}
+
+Coalescer::Coalescer(redis::Client& client, NodeTime node_time)
+    : client_(client), node_time_(node_time), keeps_(client.make_timer([this] { keep_first(); }))
+{
+    keeps_->cancelable(true);  // KeyQueue::deadlines_ keeps the process
+}
+
+/// Keeps the keys of the first in line when its time has come, if none are kept. Not at once: the
+/// keys that were let go are first for all messages that are ready.
+void Coalescer::keep_next() noexcept
+{
+    if (keeper_ == nullptr && !in_line_.empty()) {
+        const auto left = in_line_.front().keeps_from() - client_.now();
+        keeps_->start(std::max(left, redis::milliseconds{ 1 }));
+    }
+}
+
+void Coalescer::keep_first() noexcept
+{
+    if (keeper_ == nullptr && !in_line_.empty() && in_line_.front().keeps_from() <= client_.now()) {
+        keeper_ = &in_line_.front();
+        keeper_->keep_keys();
+    }
+    keep_next();
 }
 
 bool Coalescer::send(ShardPart& part) noexcept

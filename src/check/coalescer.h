@@ -21,10 +21,10 @@ class Coalescer;
 ///
 /// A message with several such limits needs all of its keys at one time. It waits for the first one
 /// that is busy, and then for the next. Other requests could keep one of them busy for ever. So if
-/// a quarter of its time is over when a key becomes free, and another key is busy, all its keys are
-/// kept for it until it is sent. Only one message of the client has its keys kept at a time: two
-/// could keep keys from each other.
-class KeyQueue final : private CheckMessage::Queue, private Holding::Waiter {
+/// half of its time is over, all its keys are kept for it until it is sent. Only one message of the
+/// client has its keys kept at a time, since two could keep keys from each other: the one that has
+/// waited longest.
+class KeyQueue final : private CheckMessage::Queue, private Holding::Waiter, public Link<KeyQueue> {
 public:
     /// It is one of its queues, and removes itself.
     explicit KeyQueue(Coalescer& all) noexcept : all_(all) {}
@@ -40,6 +40,10 @@ public:
     // Of the EntryTable.
     KeyQueue* next = nullptr;
     std::size_t hash = 0;
+
+    /// When the keys of the message, which waits for them, are to be kept for it.
+    redis::milliseconds keeps_from() const noexcept { return keeps_from_; }
+    void keep_keys() noexcept { message_->keep_holdings(*this); }
 
 private:
     unsigned overdue() const noexcept override;
@@ -60,6 +64,7 @@ private:
     // How long each of its requests may wait in all, after a timeout or for keys. 0: only the
     // message has a deadline.
     redis::milliseconds patience_{ 0 };
+    redis::milliseconds keeps_from_{ 0 };
     std::unique_ptr<Timer> deadlines_;  // null until it is needed
 };
 
@@ -69,7 +74,7 @@ private:
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    Coalescer(redis::Client& client, NodeTime node_time) : client_(client), node_time_(node_time) {}
+    Coalescer(redis::Client& client, NodeTime node_time);
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 
@@ -89,11 +94,15 @@ private:
     friend KeyQueue;
 
     bool send_or_wait(ShardPart& part) noexcept;
+    void keep_next() noexcept;
+    void keep_first() noexcept;
 
     redis::Client& client_;
     const NodeTime node_time_;
+    List<KeyQueue> in_line_;      // those that wait for several keys, the first since the longest
+    KeyQueue* keeper_ = nullptr;  // the one of them whose keys are kept; null: none
+    std::unique_ptr<Timer> keeps_;
     EntryTable<KeyQueue> queues_;
-    KeyQueue* keeper_ = nullptr;  // its keys are kept for it; null: no queue has kept keys
     std::uint64_t waited_ = 0;
 };
 

@@ -144,8 +144,9 @@ void Holding::message_ended() noexcept
     }
 }
 
-void Holding::go_on() noexcept
+void Holding::let_go() noexcept
 {
+    kept_for_ = nullptr;
     ask_waiters();
     if (state_ == State::owed || state_ == State::freed) {
         settle();

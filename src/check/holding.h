@@ -59,11 +59,10 @@ public:
                 || (state_ == State::open && (!written_ || statement_.base == held_)));
     }
     void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
-    /// No check of another waiter is sent while the key is kept. Null: the key is free; call go_on
-    /// then.
-    void keep_for(const Waiter* waiter) noexcept { kept_for_ = waiter; }
+    /// No check of another waiter is sent until the key is let go.
+    void keep_for(const Waiter& waiter) noexcept { kept_for_ = &waiter; }
     /// Asks the waiters, which may send messages, or states what was not stated meanwhile.
-    void go_on() noexcept;
+    void let_go() noexcept;
 
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
     /// and then message_ended. `takes`: it asks for units.

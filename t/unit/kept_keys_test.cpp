@@ -49,7 +49,7 @@ protected:
         return in_flight;
     }
     /// How long a request waits before its keys are kept for it.
-    static milliseconds before_kept(Worker& of) { return of.client.longest_wait() / 4 + 1ms; }
+    static milliseconds before_kept(Worker& of) { return of.client.longest_wait() / 2 + 1ms; }
     /// A request of {k} and {b}, which are kept for it; {k} is idle.
     Held& wait_for_b(Worker& of)
     {
@@ -70,7 +70,7 @@ TEST_F(KeptKeys, a_request_of_keys_that_are_never_free_together_is_sent_in_time)
     const std::array<Keys, 2> pairs = { { { "{a}", "{c}" }, { "{b}", "{d}" } } };
     std::array in_flight{ &make_busy(of, pairs[0]), &make_busy(of, pairs[1]) };
     const Held& waits = request_of(of, { "{a}", "{b}" });
-    for (std::size_t i = 0; i < 8; ++i) {
+    for (std::size_t i = 0; waits.end == ShardPart::End::pending; ++i) {
         const std::size_t pair = i % 2;
         Held& next = request_of(of, pairs[pair]);
         wait(of, 10ms);
@@ -115,9 +115,10 @@ TEST_F(KeptKeys, no_other_request_is_sent_before_that_for_which_its_keys_are_kep
 TEST_F(KeptKeys, keys_are_kept_for_one_request_at_a_time)
 {
     Worker& of = start();
-    const Held& first = wait_for_b(of);
+    make_busy(of, { "{k}", "{b}" });
     make_busy(of, { "{c}" });
     make_busy(of, { "{d}" });
+    const Held& first = request_of(of, { "{b}", "{k}" });
     request_of(of, { "{c}", "{d}" });
     wait(of, before_kept(of));
     answer_keys(of, { "{c}" });
@@ -209,18 +210,43 @@ TEST_F(KeptKeys, a_request_whose_time_is_over_fails_no_younger_one)
     EXPECT_EQ(remaining(), 3) << "of {k}: the units of the one that failed are free";
 }
 
-TEST_F(KeptKeys, the_next_request_for_which_keys_are_kept_keeps_all_of_its_keys)
+TEST_F(KeptKeys, all_that_are_ready_are_sent_before_keys_are_kept_again)
 {
     Worker& of = start();
     wait_for_b(of);
     make_busy(of, { "{d}" });
-    request_of(of, { "{k}", "{b}", "{d}" });
-    wait(of, before_kept(of));
-    answer_keys(of, { "{b}" });
-    const std::size_t sent = of.client.messages.size();
-    request_of(of, { "{b}" });
+    request_of(of, { "{k}", "{d}" });
+    wait(of, before_kept(of) / 2);
+    request_of(of, { "{k}", "{c}" });
     request_of(of, { "{k}" });
-    EXPECT_EQ(of.client.messages.size(), sent);
+    answer_keys(of, { "{b}" });
+    EXPECT_EQ(in_flight(of, { "{b}" }), 1);
+    EXPECT_EQ(in_flight(of, { "{c}" }), 1);
+    EXPECT_EQ(in_flight(of, { "{k}" }), 3) << "all but that of {d}";
+}
+
+TEST_F(KeptKeys, the_next_request_whose_keys_are_kept_is_the_oldest_and_keeps_all_of_them)
+{
+    Worker& of = start();
+    wait_for_b(of);
+    make_busy(of, { "{c}" });
+    make_busy(of, { "{d}" });
+    const Held& older = request_of(of, { "{k}", "{d}" });
+    request_of(of, { "{b}", "{c}" });
+    wait(of, before_kept(of) - 5ms);
+    for (int i = 0; i < 2; ++i) {
+        answer_keys(of, { "{b}" });  // the second one: what is kept so long is sent and answered
+        answer_keys(of, { "{k}" });
+    }
+    wait(of, 5ms);
+    const std::size_t sent = of.client.messages.size();
+    request_of(of, { "{k}" });
+    EXPECT_EQ(of.client.messages.size(), sent) << "kept for the older one";
+    request_of(of, { "{b}" });
+    EXPECT_EQ(of.client.messages.size(), sent + 1) << "not kept for the younger one";
+    answer_keys(of, { "{d}" });
+    answer_keys(of, { "{d}" });
+    EXPECT_EQ(older.units(), 1);
 }
 
 TEST_F(KeptKeys, very_many_requests_that_wait_for_one_key_are_sent_by_one_answer)
