@@ -182,7 +182,6 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
             conf->fleet->start([conf] { return node_figures(*conf); });
         }
         second_timer = std::make_unique<nginx::NgxTimer>(each_second);
-        second_timer->cancelable(true);
         second_timer->start(second);
         return ngx_int_t{ NGX_OK };
     });

@@ -78,7 +78,6 @@ AheadUnits::AheadUnits(redis::Client& client, microseconds (*clock)() noexcept)
       group_(client.outbox().add_group()),
       pause_timer_(client.make_timer([this] { send_paused(); }))
 {
-    pause_timer_->cancelable(true);
 }
 
 UnansweredKey* AheadUnits::find(std::size_t hash, std::string_view redis_key) noexcept

@@ -138,6 +138,7 @@ void KeyQueue::watch_deadlines(const PartList& requests) noexcept
 try {
     if (deadlines_ == nullptr) {
         deadlines_ = all_.client_.make_timer([this] { fail_overdue(); });
+        deadlines_->delay_exit(true);
     }
     const auto left = requests.front().since + patience_ - all_.client_.now();
     deadlines_->start(std::max(left, redis::milliseconds{ 1 }));

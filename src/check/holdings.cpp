@@ -18,7 +18,6 @@ Holdings::Holdings(Parts parts)
       group_(client_.outbox().add_group()),
       timer_(client_.make_timer([this] { fire(); }))
 {
-    timer_->cancelable(true);  // a request that holds something keeps the process
 }
 
 Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements)

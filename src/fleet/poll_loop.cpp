@@ -76,7 +76,7 @@ public:
     }
     void stop() noexcept override { running_ = false; }
     bool running() const noexcept override { return running_; }
-    void cancelable(bool) noexcept override {}
+    void delay_exit(bool) noexcept override {}
 
     milliseconds due() const noexcept { return running_ ? due_ : milliseconds::max(); }
     void fire()

@@ -26,7 +26,6 @@ Session::Session(const Sync::Parts& parts, Node& node)
       sync_(parts, *this),
       timer_(parts.client.make_timer([this] { tick(); }))
 {
-    timer_->cancelable(true);
     timer_->start(milliseconds{ 1 });
 }
 

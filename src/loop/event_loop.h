@@ -20,9 +20,9 @@ public:
     virtual void start(milliseconds delay) noexcept = 0;  // restarts a running timer
     virtual void stop() noexcept = 0;
     virtual bool running() const noexcept = 0;
-    /// Whether an exiting process does not wait for this timer (nginx's term): true for a reconnect
-    /// that no request waits for, false for a check in flight. May change while the timer runs.
-    virtual void cancelable(bool choice) noexcept = 0;
+    /// Whether an exiting process waits for this timer: true for a check in flight, false, as at
+    /// first, for a reconnect that no request waits for. May change while the timer runs.
+    virtual void delay_exit(bool choice) noexcept = 0;
 };
 
 /// A callback at the end of the loop's turn, before commands issued since `want` are written.

@@ -55,7 +55,6 @@ NameLookup::NameLookup(
     std::function<void(const Addresses&)> done)
     : failed_(failed), name_(std::move(name)), done_(std::move(done)), timer_([this] { finish(); })
 {
-    timer_.cancelable(true);
     addresses_.valid = pause;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         if (resolvers.each[i] != nullptr) {

@@ -16,6 +16,7 @@ NgxTimer::NgxTimer(std::function<void()> fired)
     event_.data = &connection_;
     event_.handler = &NgxTimer::handle;
     event_.log = ngx_cycle->log;
+    event_.cancelable = 1;
 }
 
 NgxTimer::~NgxTimer()

@@ -6,8 +6,7 @@
 
 namespace ratelimit::nginx {
 
-/// A timer of nginx's loop, which fires after the I/O of its turn. An exiting worker waits for
-/// running timers that are not cancelable.
+/// A timer of nginx's loop, which fires after the I/O of its turn.
 class NgxTimer final : public Timer {
 public:
     explicit NgxTimer(std::function<void()> fired);
@@ -18,7 +17,7 @@ public:
     void start(milliseconds delay) noexcept override;
     void stop() noexcept override;
     bool running() const noexcept override { return event_.timer_set || event_.posted; }
-    void cancelable(bool choice) noexcept override { event_.cancelable = choice; }
+    void delay_exit(bool choice) noexcept override { event_.cancelable = !choice; }
 
 private:
     static void handle(ngx_event_t* event) noexcept;

@@ -15,7 +15,6 @@ public:
     Alarm(EventLoop& loop, std::function<void()> fired)
         : loop_(loop), timer_(loop.make_timer(std::move(fired)))
     {
-        delay_exit(false);
     }
 
     void set(milliseconds due) noexcept
@@ -31,7 +30,7 @@ public:
     }
     void stop() noexcept { timer_->stop(); }
     bool running() const noexcept { return timer_->running(); }
-    void delay_exit(bool wanted) noexcept { timer_->cancelable(!wanted); }
+    void delay_exit(bool choice) noexcept { timer_->delay_exit(choice); }
 
 private:
     EventLoop& loop_;

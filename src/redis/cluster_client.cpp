@@ -23,7 +23,6 @@ ClusterClient::ClusterClient(ClientParts parts)
       search_(loop_, options_, *this),
       retry_timer_(loop_.make_timer([this] { retry_waiting(); }))
 {
-    retry_timer_->cancelable(true);
 }
 
 ClusterClient::~ClusterClient()

@@ -33,7 +33,6 @@ Connection::Connection(
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       silent_(loop, records)
 {
-    connect_timer_->cancelable(true);
 }
 
 void Connection::fire() noexcept

@@ -72,7 +72,6 @@ MapSearch::MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwn
       timer_(loop.make_timer([this] { start(); }))
 {
     probe_options_.connections = 1;
-    timer_->cancelable(true);
 }
 
 MapSearch::~MapSearch()

@@ -24,7 +24,6 @@ SentinelClient::SentinelClient(ClientParts parts)
     master_options_.master_only = true;
     sentinel_options_.username = options_.sentinel_username;
     sentinel_options_.password = options_.sentinel_password;
-    look_up_timer_->cancelable(true);
 }
 
 SentinelClient::~SentinelClient()

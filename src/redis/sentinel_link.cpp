@@ -50,7 +50,6 @@ SentinelLink::SentinelLink(
       owner_(owner),
       timer_(loop.make_timer([this] { fire(); }))
 {
-    timer_->cancelable(true);
 }
 
 SentinelLink::~SentinelLink()

@@ -21,7 +21,6 @@ Server::Server(
       look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
-    probe_timer_->cancelable(true);
     for (int i = 0; i < options_.connections; ++i) {
         connections_.push_back(std::make_unique<Connection>(
             loop, endpoint_, options_, scripts, records_, clock_, *this));

@@ -21,7 +21,6 @@ public:
           exhausted_(std::move(exhausted)),
           timer_(loop.make_timer([this] { start_next(); }))
     {
-        timer_->cancelable(true);
     }
 
     void begin(std::size_t candidates)

@@ -63,7 +63,7 @@ public:
     void end() noexcept
     {
         if (--count_ == 0) {
-            delays_exit_->cancelable(true);
+            delays_exit_->delay_exit(false);
         }
     }
 
@@ -86,7 +86,7 @@ private:
     void delay_exit() noexcept
     {
         const bool delays = count_ > 0 && (!leaving_ || loop_.now() - newest_ < longest_delay);
-        delays_exit_->cancelable(!delays);
+        delays_exit_->delay_exit(delays);
         if (delays && !delays_exit_->running()) {
             delays_exit_->start(look);
         }

@@ -10,7 +10,6 @@ HeldRequests::HeldRequests(const Zone& zone, const NodeClock& clock, const MakeT
       hold_(std::chrono::duration_cast<milliseconds>(zone.policy.rate.window)),
       timer_(make_timer([this] { fire(); }))
 {
-    timer_->cancelable(true);  // a request that holds something keeps the process
 }
 
 Holdings& HeldRequests::in_redis(redis::Client& client)

@@ -48,7 +48,7 @@ public:
     {
         return event_pending(event_, EV_TIMEOUT, nullptr) != 0;
     }
-    void cancelable(bool) noexcept override {}
+    void delay_exit(bool) noexcept override {}
 
 private:
     void wait(milliseconds time) noexcept

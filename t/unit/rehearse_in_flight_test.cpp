@@ -25,7 +25,7 @@ public:
     void start(milliseconds delay) noexcept override { due_ = the_time + delay; }
     void stop() noexcept override { due_ = microseconds::max(); }
     bool running() const noexcept override { return due_ != microseconds::max(); }
-    void cancelable(bool) noexcept override {}
+    void delay_exit(bool) noexcept override {}
 
     microseconds due() const noexcept { return due_; }
     void fire()

@@ -50,7 +50,7 @@ public:
     bool keeps_process() const
     {
         return std::any_of(timers_.begin(), timers_.end(), [](const VirtualTimer* timer) {
-            return timer->running() && !timer->cancelable_;
+            return timer->running() && timer->delays_exit_;
         });
     }
 
@@ -64,7 +64,7 @@ private:
         void start(milliseconds delay) noexcept override { due = loop.now() + delay; }
         void stop() noexcept override { due = milliseconds::max(); }
         bool running() const noexcept override { return due != milliseconds::max(); }
-        void cancelable(bool choice) noexcept override { cancelable_ = choice; }
+        void delay_exit(bool choice) noexcept override { delays_exit_ = choice; }
         void fire()
         {
             if (due <= loop.now()) {
@@ -76,7 +76,7 @@ private:
         VirtualLoop& loop;
         std::function<void()> fired;
         milliseconds due = milliseconds::max();
-        bool cancelable_ = false;
+        bool delays_exit_ = false;
     };
 
     std::list<VirtualTimer*> timers_;

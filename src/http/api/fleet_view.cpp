@@ -42,6 +42,7 @@ public:
           conf_(conf),
           next_turn_([this] { make(); })
     {
+        next_turn_.delay_exit(true);
     }
 
     /// This worker's. A process without workers has a new one after a reload.

@@ -50,6 +50,7 @@ protected:
         // Not ngx_posted_next_events: a worker that exits waits for timers only.
         if (!next_turn_) {
             next_turn_.emplace([this] { answered(); });
+            next_turn_->delay_exit(true);
         }
         next_turn_->start(milliseconds{ 1 });
         return NGX_DONE;
