@@ -7,8 +7,8 @@
 
 namespace ratelimit {
 
-/// Base of a final class whose objects live as long as a request. Their memory is reused and never
-/// freed, so that requests allocate nothing once the list has grown. For one thread.
+/// Base of a class whose objects live as long as a request or a call. Their memory is reused and
+/// never freed, so that requests allocate nothing once the list has grown. For one thread.
 template <class Object>
 class FromFreeList {
 public:

@@ -8,9 +8,8 @@
 
 namespace ratelimit::redis {
 
-Batcher::Batcher(
-    const ScriptRegistry& scripts, RecordPool& records, Write write, std::size_t longest)
-    : longest_(longest), records_(records), write_(std::move(write)), scripts_(scripts)
+Batcher::Batcher(const ScriptRegistry& scripts, Write write, std::size_t longest)
+    : longest_(longest), write_(std::move(write)), scripts_(scripts)
 {
 }
 
@@ -92,7 +91,7 @@ void Batcher::write(Batch& batch) noexcept
         if (record.call != nullptr) {
             wanted.push(record);
         } else {
-            records_.end(record);
+            record.end();
         }
     }
     if (!wanted.empty() && !write_(wanted)) {

@@ -19,8 +19,7 @@ public:
     using Write = std::function<bool(CallQueue& calls)>;
 
     /// `scripts` must outlive this object. `longest`: calls in a batch, at most.
-    Batcher(
-        const ScriptRegistry& scripts, RecordPool& records, Write write, std::size_t longest = 16);
+    Batcher(const ScriptRegistry& scripts, Write write, std::size_t longest = 16);
 
     /// The number of calls that are not written yet.
     std::size_t size() const noexcept { return size_; }
@@ -48,7 +47,6 @@ private:
     void write(Batch& batch) noexcept;
 
     std::size_t longest_;
-    RecordPool& records_;
     Write write_;
     const ScriptRegistry& scripts_;
     std::vector<Batch> batches_;     // by ScriptId
@@ -70,12 +68,11 @@ bool deliver(
 /// is malformed is left to `malformed(call)`; then it returns false.
 template <class Malformed>
 bool deliver_all(
-    CallQueue& command, RecordPool& records, const redisReply& reply, const Exchange& exchange,
-    Malformed&& malformed)
+    CallQueue& command, const redisReply& reply, const Exchange& exchange, Malformed&& malformed)
 {
     bool good = true;
     for (std::size_t index = 0, size = command.size(); index < size; ++index) {
-        Call* call = records.end(command.pop());
+        Call* call = command.pop().end();
         if (call != nullptr && !deliver(*call, reply, exchange, index, size)) {
             good = false;
             malformed(*call);

@@ -7,7 +7,7 @@ namespace ratelimit::redis {
 
 /// The client's record of a pending call. If the call is destroyed or times out, the record stays
 /// until the reply has arrived.
-struct PendingCall {
+struct PendingCall : FromFreeList<PendingCall> {
     enum class Kind : std::uint8_t {
         call,
         probe,  // its reply does not prove that calls are answered
@@ -65,6 +65,13 @@ struct PendingCall {
         }
         return held;
     }
+    /// The same, and frees the record.
+    Call* end() noexcept
+    {
+        Call* const held = release();
+        delete this;
+        return held;
+    }
 };
 
 /// Records in order of sending.
@@ -97,45 +104,24 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Allocates records. Their memory is reused, and freed with the pool.
-class RecordPool {
-public:
-    PendingCall& take()
-    {
-        PendingCall& record = records_.take();
-        record = PendingCall{};
-        return record;
-    }
-
-    /// Frees a record, and returns its call. Null: it has none.
-    Call* end(PendingCall& record) noexcept
-    {
-        records_.give_back(record);
-        return record.release();
-    }
-
-private:
-    ReusePool<PendingCall> records_;
-};
-
 /// Frees the records of a queue that no connection refers to, and visits each call with whether it
 /// was sent. The owners of the calls may send and destroy calls meanwhile.
 template <class Visit>
-void release_all(CallQueue queue, RecordPool& records, Visit&& visit) noexcept
+void release_all(CallQueue queue, Visit&& visit) noexcept
 {
     while (!queue.empty()) {
         PendingCall& record = queue.pop();
         const bool sent = record.sent.count() != 0;
-        if (Call* call = records.end(record)) {
+        if (Call* call = record.end()) {
             visit(*call, sent);
         }
     }
 }
 
 /// As release_all: ends the calls, which have no connection.
-inline void end_all(const CallQueue& queue, RecordPool& records) noexcept
+inline void end_all(const CallQueue& queue) noexcept
 {
-    release_all(queue, records, [](Call& call, bool) noexcept { call.end_unanswered(); });
+    release_all(queue, [](Call& call, bool) noexcept { call.end_unanswered(); });
 }
 
 }  // namespace ratelimit::redis

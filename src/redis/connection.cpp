@@ -19,19 +19,18 @@ try {
 
 Connection::Connection(
     EventLoop& loop, const Endpoint& server, const ServerOptions& options,
-    const ScriptRegistry& scripts, RecordPool& records, ServerClock& clock, ConnectionOwner& owner)
+    const ScriptRegistry& scripts, ServerClock& clock, ConnectionOwner& owner)
     : loop_(loop),
       server_(server),
       options_(options),
-      records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
       handshake_(options, scripts.size() != 0, clock),
       clock_(clock),
       command_(scripts),
-      batcher_(scripts, records, [this](CallQueue& calls) { return write(calls); }),
+      batcher_(scripts, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
-      silent_(loop, records)
+      silent_(loop)
 {
 }
 
@@ -53,7 +52,7 @@ void Connection::connect()
     handshake_.reset();
     checks_order_ = false;
     pipeline_ = std::make_shared<Pipeline>(
-        loop_, records_, static_cast<PipelineOwner&>(*this), options_.timeout,
+        loop_, static_cast<PipelineOwner&>(*this), options_.timeout,
         options_.timeout + options_.breaker_open);
     std::string reason;
     if (!pipeline_->connect(server_, reason)) {
@@ -172,7 +171,7 @@ void Connection::restart()
 bool Connection::send(PendingCall& record) noexcept
 {
     if (!usable()) {
-        records_.end(record);
+        record.end();
         return false;
     }
     begin_turn();
@@ -188,7 +187,7 @@ bool Connection::send(PendingCall& record) noexcept
     if (write(single)) {
         return true;
     }
-    records_.end(record);
+    record.end();
     return false;
 }
 
@@ -212,7 +211,7 @@ try {
 
 void Connection::end_turn() noexcept
 {
-    end_all(batcher_.write_all(), records_);
+    end_all(batcher_.write_all());
     if (pipeline_ != nullptr) {
         pipeline_->mark_sent();
     }
@@ -240,7 +239,7 @@ void Connection::answered(Pipeline& pipeline, const redisReply& reply)
     }
     InFlight::Command command = pipeline.take_oldest();
     if (command.calls.front()->kind == PendingCall::Kind::order) {
-        records_.end(command.calls.pop());
+        command.calls.pop().end();
         order_checked(reply, command.sent);
     } else if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
@@ -262,7 +261,7 @@ void Connection::answered_well(
     owner_.command_answered(
         command.calls.front()->kind == PendingCall::Kind::probe,
         command.in_time ? std::optional{ took } : std::nullopt);
-    const bool good = deliver_all(command.calls, records_, reply, exchange, [this](Call& call) {
+    const bool good = deliver_all(command.calls, reply, exchange, [this](Call& call) {
         owner_.call_refused(&call, "malformed reply");
     });
     if (uses(pipeline) && good) {
@@ -278,7 +277,7 @@ void Connection::check_order()
 {
     begin_turn();
     if (pipeline_->issue(time_command(options_.clock_key))) {
-        PendingCall& record = records_.take();
+        auto& record = *new PendingCall;
         record.kind = PendingCall::Kind::order;
         CallQueue command;
         command.push(record);
@@ -320,7 +319,7 @@ void Connection::answered_with_error(
         if (record.timed_out && record.call != nullptr) {
             record.release()->ended(rule.fate());
         }
-        owner_.call_refused(records_.end(record), error);
+        owner_.call_refused(record.end(), error);
     }
     if (rule.leaves && uses(pipeline) && !behind) {
         left_by_ = error;
@@ -364,7 +363,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     if (pipeline != nullptr && !kept) {
         pipeline->abort();
     }
-    release_all(lost, records_, [this](Call& call, bool sent) {
+    release_all(lost, [this](Call& call, bool sent) {
         if (!owner_.send_again(call, sent)) {
             call.end_unanswered();
         }
@@ -382,7 +381,7 @@ void Connection::close() noexcept
         calls = pipeline->take_calls();
     }
     batcher_.move_to(calls);
-    end_all(calls, records_);
+    end_all(calls);
 }
 
 }  // namespace ratelimit::redis

@@ -55,8 +55,7 @@ class Connection final : private PipelineOwner, private TlsWatcher {
 public:
     Connection(
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,
-        const ScriptRegistry& scripts, RecordPool& records, ServerClock& clock,
-        ConnectionOwner& owner);
+        const ScriptRegistry& scripts, ServerClock& clock, ConnectionOwner& owner);
     ~Connection() override { close(); }
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -166,7 +165,7 @@ private:
     /// Sends a call again that the server did not execute.
     bool send_unexecuted(PendingCall& record) noexcept
     {
-        Call& call = *records_.end(record);
+        Call& call = *record.end();
         call.routing.written = false;
         return owner_.send_again(call, false);
     }
@@ -184,7 +183,6 @@ private:
     EventLoop& loop_;
     const Endpoint& server_;
     const ServerOptions& options_;
-    RecordPool& records_;
     ConnectionOwner& owner_;
     State state_ = State::closed;
     unsigned times_ready_ = 0;

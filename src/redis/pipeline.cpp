@@ -9,10 +9,8 @@
 namespace ratelimit::redis {
 
 Pipeline::Pipeline(
-    EventLoop& loop, RecordPool& records, PipelineOwner& owner, milliseconds timeout,
-    milliseconds longest_silence)
+    EventLoop& loop, PipelineOwner& owner, milliseconds timeout, milliseconds longest_silence)
     : loop_(loop),
-      records_(records),
       owner_(owner),
       in_flight_(timeout, longest_silence),
       alarm_(loop, [this] { check_deadlines(); })
@@ -144,7 +142,7 @@ void Pipeline::abort() noexcept
 void Pipeline::close() noexcept
 {
     abort();
-    end_all(take_calls(), records_);
+    end_all(take_calls());
 }
 
 }  // namespace ratelimit::redis

@@ -41,8 +41,7 @@ class Pipeline final : public std::enable_shared_from_this<Pipeline>, private Co
 public:
     /// `timeout`, `longest_silence`: of InFlight.
     Pipeline(
-        EventLoop& loop, RecordPool& records, PipelineOwner& owner, milliseconds timeout,
-        milliseconds longest_silence);
+        EventLoop& loop, PipelineOwner& owner, milliseconds timeout, milliseconds longest_silence);
     ~Pipeline() override { close(); }
     Pipeline(const Pipeline&) = delete;
     Pipeline& operator=(const Pipeline&) = delete;
@@ -89,7 +88,6 @@ private:
     void watch() noexcept;
 
     EventLoop& loop_;
-    RecordPool& records_;
     PipelineOwner& owner_;
     redisAsyncContext* context_ = nullptr;
     const ssl_st* tls_ = nullptr;  // of the context

@@ -22,8 +22,8 @@ Server::Server(
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
     for (int i = 0; i < options_.connections; ++i) {
-        connections_.push_back(std::make_unique<Connection>(
-            loop, endpoint_, options_, scripts, records_, clock_, *this));
+        connections_.push_back(
+            std::make_unique<Connection>(loop, endpoint_, options_, scripts, clock_, *this));
     }
 }
 
@@ -113,7 +113,7 @@ try {
 
 bool Server::send_on(Connection& connection, Call& call)
 {
-    PendingCall& record = records_.take();
+    auto& record = *new PendingCall;
     record.attach(call);
     record.shard = call.routing.shard.value_or(0);
     record.asking = call.routing.asking;

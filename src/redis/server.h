@@ -201,7 +201,6 @@ private:
     // that is always too slow has to be reported too.
     CircuitBreaker lateness_;
     ServerClock clock_;
-    RecordPool records_;  // before connections_, whose destructors free records
     std::vector<std::unique_ptr<Connection>> connections_;
     Connection* filling_ = nullptr;  // the connection of the last call
     WaitingCalls waiting_;

@@ -33,12 +33,10 @@ void SilentPipelines::replied(Pipeline& pipeline, const redisReply& reply) noexc
     if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
         const Fate fate = rule_of(error_text(error)).fate();
-        release_all(
-            command.calls, records_, [fate](Call& call, bool) noexcept { call.ended(fate); });
+        release_all(command.calls, [fate](Call& call, bool) noexcept { call.ended(fate); });
     } else {
         const Exchange exchange{ nullptr, command.sent, ServerClock::steady_now() };
-        deliver_all(
-            command.calls, records_, reply, exchange, [](Call& call) { call.ended(Fate::failed); });
+        deliver_all(command.calls, reply, exchange, [](Call& call) { call.ended(Fate::failed); });
     }
     if (pipeline.calls().empty()) {
         close(pipeline);

@@ -14,9 +14,7 @@ namespace ratelimit::redis {
 /// connection. Calls keep their deadlines, and get late replies if they want them.
 class SilentPipelines {
 public:
-    explicit SilentPipelines(EventLoop& loop, RecordPool& records) : loop_(loop), records_(records)
-    {
-    }
+    explicit SilentPipelines(EventLoop& loop) noexcept : loop_(loop) {}
 
     /// Keeps a pipeline, which is open; of more than `most`, closes the first. False: no call wants
     /// a late reply, or there is no memory; it is not kept.
@@ -43,7 +41,6 @@ private:
     };
 
     EventLoop& loop_;
-    RecordPool& records_;
     std::vector<Silent> all_;  // in the order in which they fell silent
 };
 

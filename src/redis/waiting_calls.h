@@ -19,7 +19,7 @@ public:
 
     void add(Call& call)
     {
-        PendingCall& record = records_.take();
+        auto& record = *new PendingCall;
         record.attach(call);
         queue_.push(record);
         alarm_.set_no_later_than(call.routing.expires);
@@ -38,7 +38,7 @@ public:
         alarm_.stop();
         CallQueue released = std::exchange(queue_, {});
         while (!released.empty()) {
-            Call* call = records_.end(released.pop());
+            Call* call = released.pop().end();
             if (call != nullptr && !send(*call)) {
                 call->end_unanswered();
             }
@@ -48,7 +48,7 @@ public:
     void end_all() noexcept
     {
         alarm_.stop();
-        redis::end_all(std::exchange(queue_, {}), records_);
+        redis::end_all(std::exchange(queue_, {}));
     }
 
 private:
@@ -72,11 +72,10 @@ private:
         if (checks > 0) {
             overdue_(checks);
         }
-        release_all(overdue, records_, [](Call& call, bool) noexcept { call.end_expired(); });
+        release_all(overdue, [](Call& call, bool) noexcept { call.end_expired(); });
     }
 
     EventLoop& loop_;
-    RecordPool records_;
     std::function<void(unsigned)> overdue_;
     CallQueue queue_;
     Alarm alarm_;

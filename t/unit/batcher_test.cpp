@@ -50,9 +50,11 @@ private:
 
 class BatcherTest : public testing::Test {
 protected:
+    ~BatcherTest() override { end_all(batcher_.write_all()); }
+
     redis::PendingCall& record()
     {
-        redis::PendingCall& record = records_.take();
+        auto& record = *new redis::PendingCall;
         record.attach(calls_.emplace_back("key" + std::to_string(calls_.size())));
         return record;
     }
@@ -71,7 +73,7 @@ protected:
         written_.push_back(calls.size());
         redis::write_command(calls, command_);
         while (!calls.empty()) {
-            records_.end(calls.pop());
+            calls.pop().end();
         }
         return true;
     }
@@ -81,10 +83,9 @@ protected:
     redis::ScriptRegistry scripts_;
     const redis::ScriptId script_ = scripts_.add("return 1");
     redis::CommandBuffer command_{ scripts_ };
-    redis::RecordPool records_;
     std::deque<BatchedCall> calls_;
-    redis::Batcher batcher_{ scripts_, records_,
-                             [this](redis::CallQueue& calls) { return write(calls); }, 3 };
+    redis::Batcher batcher_{ scripts_, [this](redis::CallQueue& calls) { return write(calls); },
+                             3 };
 };
 
 using Sizes = std::vector<std::size_t>;
@@ -160,7 +161,9 @@ TEST_F(BatcherTest, returns_the_calls_that_could_not_be_written)
         add();
     }
     EXPECT_EQ(batcher_.size(), 3U);
-    EXPECT_EQ(batcher_.write_all().size(), 3U);
+    const redis::CallQueue unwritten = batcher_.write_all();
+    EXPECT_EQ(unwritten.size(), 3U);
+    end_all(unwritten);
     EXPECT_TRUE(batcher_.empty());
 }
 
@@ -182,14 +185,14 @@ TEST_F(BatcherTest, sends_equal_numbers_once_if_the_script_takes_them_so)
         redis::CallQueue calls;
         for (BatchedCall* call : { &first, &second }) {
             call->once = true;
-            redis::PendingCall& record = records_.take();
+            auto& record = *new redis::PendingCall;
             record.attach(*call);
             calls.push(record);
         }
         second.number = number;
         redis::write_command(calls, command_);
         while (!calls.empty()) {
-            records_.end(calls.pop());
+            calls.pop().end();
         }
         return std::string(command_.text());
     };
@@ -229,7 +232,7 @@ class BatcherOrder : public testing::Test {
 protected:
     bool add(redis::ScriptId script)
     {
-        redis::PendingCall& record = records_.take();
+        auto& record = *new redis::PendingCall;
         record.attach(calls_.emplace_back("key", script));
         EXPECT_TRUE(batcher_.takes(record));
         return batcher_.add(record);
@@ -238,14 +241,13 @@ protected:
     redis::ScriptRegistry scripts_;
     const redis::ScriptId check_ = scripts_.add("check");
     const redis::ScriptId report_ = scripts_.add("report", redis::Added::goes_first);
-    redis::RecordPool records_;
     std::deque<BatchedCall> calls_;
     std::vector<redis::ScriptId> order_;
-    redis::Batcher batcher_{ scripts_, records_,
+    redis::Batcher batcher_{ scripts_,
                              [this](redis::CallQueue& calls) {
                                  order_.push_back(calls.front()->call->batch_part()->script());
                                  while (!calls.empty()) {
-                                     records_.end(calls.pop());
+                                     calls.pop().end();
                                  }
                                  return true;
                              },

@@ -17,12 +17,14 @@ constexpr auto longest_silence = 400ms;
 
 class InFlightTest : public testing::Test {
 protected:
+    ~InFlightTest() override { end_all(in_flight_.take_all()); }
+
     /// Adds calls that are sent as one command, each with this deadline.
     void add(std::size_t count, milliseconds expires)
     {
         redis::CallQueue command;
         for (std::size_t i = 0; i < count; ++i) {
-            redis::PendingCall& record = records_.take();
+            auto& record = *new redis::PendingCall;
             record.attach(calls_.emplace_back("x"));
             record.call->routing.expires = expires;
             command.push(record);
@@ -53,11 +55,10 @@ protected:
     void forget(InFlight::Command command)
     {
         while (!command.calls.empty()) {
-            command.calls.pop().release();
+            command.calls.pop().end();
         }
     }
 
-    redis::RecordPool records_;
     InFlight in_flight_{ timeout, longest_silence };
     std::deque<EchoCall> calls_;
 };
@@ -104,6 +105,7 @@ TEST_F(InFlightTest, an_overdue_call_stays_in_the_queue_for_its_late_reply)
     auto next = in_flight_.take_oldest();
     EXPECT_EQ(next.calls.size(), 2U) << "the calls of one command";
     EXPECT_TRUE(next.in_time);
+    forget(late);
     forget(next);
     EXPECT_TRUE(in_flight_.empty());
 }
@@ -159,7 +161,9 @@ TEST_F(InFlightTest, all_calls_can_be_taken_from_a_lost_connection)
     send(2, 1000ms);
     in_flight_.begin_turn(1010ms);
     add(1, 2000ms);
-    EXPECT_EQ(in_flight_.take_all().size(), 3U);
+    const redis::CallQueue all = in_flight_.take_all();
+    EXPECT_EQ(all.size(), 3U);
+    end_all(all);
     EXPECT_TRUE(in_flight_.empty());
     EXPECT_FALSE(in_flight_.has_unsent());
 }
