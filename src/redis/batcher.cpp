@@ -115,13 +115,14 @@ void Batcher::move_to(CallQueue& queue) noexcept
     first_ = 0;
 }
 
-namespace {
-
-void write_calls(const CallQueue& calls, CommandBuffer& command)
+void write_command(const CallQueue& calls, CommandBuffer& command)
 {
+    bool text = false;
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
+        text = text || record->sends_text;
     }
+    command.name_by(text ? Script::text : Script::digest);
     const BatchPart* part = calls.front()->part;
     if (part == nullptr) {
         calls.front()->call->write(command);
@@ -146,22 +147,6 @@ void write_calls(const CallQueue& calls, CommandBuffer& command)
         record->part->write_own_numbers(command);
     }
     command.end_packed();
-}
-
-}  // namespace
-
-void write_command(const CallQueue& calls, CommandBuffer& command)
-{
-    bool text = false;
-    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        text = text || record->sends_text;
-    }
-    command.name_by(text ? Script::text : Script::digest);
-    write_calls(calls, command);
-    const bool by_digest = !text && command.calls_script();
-    for (PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        record->calls_script = by_digest;
-    }
 }
 
 bool deliver(

@@ -154,7 +154,7 @@ void ScriptArguments::end_parts(std::size_t numbers, bool once)
     end_packed();
 }
 
-void ScriptArguments::replace(std::string_view command)
+void ScriptArguments::whole(std::string_view command)
 {
     used_ = 0;
     used_up_to(put(room(command.size()), command));

@@ -52,12 +52,10 @@ public:
     /// Ends them: each part has this number of numbers. `once`: if the parts are equal, only one is
     /// written.
     void end_parts(std::size_t numbers, bool once);
+    /// Replaces all by a command that calls no script, in RESP.
+    void whole(std::string_view command);
 
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
-
-protected:
-    /// Replaces all by another command, in RESP.
-    void replace(std::string_view command);
 
 private:
     /// Makes room for `bytes` bytes after what is written. Returns their start.

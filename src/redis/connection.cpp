@@ -305,7 +305,7 @@ void Connection::answered_with_error(
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
-        const bool missed = rule.loads && record.calls_script;
+        const bool missed = rule.loads && !record.sends_text;
         if (record.awaited() && (alone || missed || behind)) {
             Call& call = *record.call;
             record.keep_deadline();

@@ -59,20 +59,11 @@ public:
             named_by_ == Script::text ? std::string_view(text)
                                       : std::string_view{ digest.data(), digest.size() },
             count);
-        calls_script_ = true;
     }
-    /// Replaces all by a command that calls no script, in RESP.
-    void whole(std::string_view command)
-    {
-        replace(command);
-        calls_script_ = false;
-    }
-    bool calls_script() const noexcept { return calls_script_; }
 
 private:
     const ScriptRegistry& scripts_;
     Script named_by_ = Script::digest;
-    bool calls_script_ = false;
 };
 
 }  // namespace ratelimit::redis
