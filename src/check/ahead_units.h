@@ -43,7 +43,7 @@ private:
 
     std::string_view routing_key() const noexcept override { return redis_key_; }
     redis::ScriptId script() const noexcept override { return receipt_.scripts.report; }
-    redis::BatchFormat format() const noexcept override { return charge_format; }
+    const redis::BatchFormat& format() const noexcept override { return charge_format; }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     Terms terms() const noexcept override;
     milliseconds lapses() const noexcept override { return began_ + urgent_after; }

@@ -80,7 +80,7 @@ private:
     };
 
     redis::ScriptId script() const noexcept override { return sequence_->script; }
-    redis::BatchFormat format() const noexcept override { return sequence_->format; }
+    const redis::BatchFormat& format() const noexcept override { return sequence_->format; }
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;

@@ -94,7 +94,7 @@ private:
 
     std::string_view routing_key() const noexcept override { return key_; }
     redis::ScriptId script() const noexcept override { return script_; }
-    redis::BatchFormat format() const noexcept override { return statement_format; }
+    const redis::BatchFormat& format() const noexcept override { return statement_format; }
     /// The check of a statement, which asks for nothing.
     LimitCheck check() const noexcept;
     void write_numbers(redis::ScriptArguments& arguments) const override;

@@ -190,7 +190,7 @@ private:
             : std::holds_alternative<Refund>(what_) ? receipt_.scripts.refund
                                                     : receipt_.scripts.charge;
     }
-    redis::BatchFormat format() const noexcept override
+    const redis::BatchFormat& format() const noexcept override
     {
         if (std::holds_alternative<Charge>(what_)) {
             return charge_format;

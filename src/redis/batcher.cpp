@@ -128,7 +128,7 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
         calls.front()->call->write(command);
         return;
     }
-    const BatchFormat format = part->format();
+    const BatchFormat& format = part->format();
     const bool own = format.own_numbers > 0;
     command.begin_script(part->script(), { calls.size() * format.keys, own ? 2U : 1U });
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
@@ -150,15 +150,14 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
 }
 
 bool deliver(
-    Call& call, const redisReply& reply, const Exchange& exchange, std::size_t index,
-    std::size_t calls) noexcept
+    Call& call, BatchPart* part, const redisReply& reply, const Exchange& exchange,
+    std::size_t index, std::size_t calls) noexcept
 {
     call.routing.exchange = exchange;
-    BatchPart* part = call.batch_part();
     if (part == nullptr) {
         return call.on_reply(reply);
     }
-    const BatchFormat format = part->format();
+    const BatchFormat& format = part->format();
     const std::size_t answers = calls * format.reply_bytes;
     return reply.type == REDIS_REPLY_STRING && reply.len == answers + format.shared_bytes
         && part->on_part({ { reply.str + index * format.reply_bytes, format.reply_bytes },

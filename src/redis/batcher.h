@@ -59,10 +59,11 @@ private:
 /// of them needs it.
 void write_command(const CallQueue& calls, CommandBuffer& command);
 
-/// Passes to a call its part of the reply to a command of `calls` calls. False: malformed reply.
+/// Passes to a call its part of the reply to a command of `calls` calls. `part`: PendingCall::part.
+/// False: malformed reply.
 bool deliver(
-    Call& call, const redisReply& reply, const Exchange& exchange, std::size_t index,
-    std::size_t calls) noexcept;
+    Call& call, BatchPart* part, const redisReply& reply, const Exchange& exchange,
+    std::size_t index, std::size_t calls) noexcept;
 
 /// Passes to the calls of a command its reply, and frees their records. A call to which the reply
 /// is malformed is left to `malformed(call)`; then it returns false.
@@ -72,8 +73,10 @@ bool deliver_all(
 {
     bool good = true;
     for (std::size_t index = 0, size = command.size(); index < size; ++index) {
-        Call* call = command.pop().end();
-        if (call != nullptr && !deliver(*call, reply, exchange, index, size)) {
+        PendingCall& record = command.pop();
+        BatchPart* const part = record.part;
+        Call* const call = record.end();
+        if (call != nullptr && !deliver(*call, part, reply, exchange, index, size)) {
             good = false;
             malformed(*call);
         }

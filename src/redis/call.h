@@ -60,7 +60,7 @@ public:
     virtual ~BatchPart() = default;
     virtual ScriptId script() const noexcept = 0;
     /// All calls of a script have the same.
-    virtual BatchFormat format() const noexcept = 0;
+    virtual const BatchFormat& format() const noexcept = 0;
     virtual void write_keys(ScriptArguments& arguments) const = 0;
     virtual void write_numbers(ScriptArguments& arguments) const = 0;
     virtual void write_own_numbers(ScriptArguments& /*arguments*/) const {}

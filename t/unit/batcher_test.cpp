@@ -24,7 +24,7 @@ public:
     redis::BatchPart* batch_part() noexcept override { return this; }
     redis::ScriptId script() const noexcept override { return of_; }
     void before_write() noexcept override { ++prepared; }
-    redis::BatchFormat format() const noexcept override { return { 1, 1, 2, shared, once, 0 }; }
+    const redis::BatchFormat& format() const noexcept override { return form; }
     void write_keys(redis::ScriptArguments& arguments) const override
     {
         arguments.key(routing_key());
@@ -41,8 +41,7 @@ public:
 
     int prepared = 0;
     std::int64_t number = 7;
-    std::size_t shared = 0;
-    bool once = false;
+    redis::BatchFormat form{ .numbers = 1, .reply_bytes = 2 };
 
 private:
     redis::ScriptId of_;
@@ -184,7 +183,7 @@ TEST_F(BatcherTest, sends_equal_numbers_once_if_the_script_takes_them_so)
     const auto text = [&](std::int64_t number) {
         redis::CallQueue calls;
         for (BatchedCall* call : { &first, &second }) {
-            call->once = true;
+            call->form.numbers_once = true;
             auto& record = *new redis::PendingCall;
             record.attach(*call);
             calls.push(record);
@@ -205,25 +204,26 @@ TEST_F(BatcherTest, sends_equal_numbers_once_if_the_script_takes_them_so)
 TEST_F(BatcherTest, gives_each_call_after_its_part_the_end_that_all_share)
 {
     BatchedCall call("key");
-    call.shared = 3;
+    call.form.shared_bytes = 3;
     const auto reply = reply_of("$7\r\nabcdend\r\n");
-    EXPECT_TRUE(redis::deliver(call, *reply, {}, 0, 2));
+    EXPECT_TRUE(redis::deliver(call, &call, *reply, {}, 0, 2));
     EXPECT_EQ(call.answer, "abend");
-    EXPECT_TRUE(redis::deliver(call, *reply, {}, 1, 2));
+    EXPECT_TRUE(redis::deliver(call, &call, *reply, {}, 1, 2));
     EXPECT_EQ(call.answer, "cdend");
-    EXPECT_FALSE(redis::deliver(call, *reply, {}, 0, 3)) << "too short";
-    EXPECT_FALSE(redis::deliver(call, *reply_of("$4\r\nabcd\r\n"), {}, 0, 2)) << "no end";
+    EXPECT_FALSE(redis::deliver(call, &call, *reply, {}, 0, 3)) << "too short";
+    EXPECT_FALSE(redis::deliver(call, &call, *reply_of("$4\r\nabcd\r\n"), {}, 0, 2)) << "no end";
 }
 
 TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)
 {
     BatchedCall call("key");
     const auto reply = reply_of("$4\r\nabno\r\n");
-    EXPECT_TRUE(redis::deliver(call, *reply, {}, 0, 2));
+    EXPECT_TRUE(redis::deliver(call, &call, *reply, {}, 0, 2));
     EXPECT_EQ(call.answer, "ab");
-    EXPECT_FALSE(redis::deliver(call, *reply, {}, 1, 2)) << "the call does not accept it";
-    EXPECT_FALSE(redis::deliver(call, *reply, {}, 0, 3)) << "too short";
-    EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), {}, 0, 1)) << "not a string";
+    EXPECT_FALSE(redis::deliver(call, &call, *reply, {}, 1, 2)) << "the call does not accept it";
+    EXPECT_FALSE(redis::deliver(call, &call, *reply, {}, 0, 3)) << "too short";
+    EXPECT_FALSE(redis::deliver(call, &call, *reply_of("*1\r\n:1\r\n"), {}, 0, 1))
+        << "not a string";
 }
 
 /// Reports of what passed ahead of Redis (ahead=) must come before the checks of a turn, whichever

@@ -258,7 +258,7 @@ protected:
         reply.len = message.reply.size();
         redis::ServerClock* clock = clock_ != nullptr ? clock_ : &of.client.clock;
         const redis::Exchange exchange{ clock, message.sent, virtual_now - 1'000'000s };
-        EXPECT_TRUE(redis::deliver(*call, reply, exchange, 0, 1));
+        EXPECT_TRUE(redis::deliver(*call, message.record.part, reply, exchange, 0, 1));
     }
     static void fail(Message& message, redis::Fate fate)
     {
