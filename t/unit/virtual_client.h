@@ -2,6 +2,7 @@
 
 #include "check/coalescer.h"
 #include "check/script_text.h"
+#include "redis/batcher.h"
 #include "redis_server.h"
 
 #include <functional>
@@ -84,7 +85,7 @@ private:
 
 /// A message on its way to Redis and back. Redis may execute it at any time.
 struct Message {
-    Message(redis::Call& call, std::string text) : command(std::move(text)) { record.attach(call); }
+    explicit Message(redis::Call& call) { record.attach(call); }
 
     redis::PendingCall record;  // the call is null if it was destroyed
     microseconds sent = virtual_now - 1'000'000s;
@@ -134,26 +135,13 @@ private:
         if (away) {
             return false;
         }
+        Message& message = messages.emplace_back(call);
+        redis::CallQueue single;
+        single.push(message.record);
         redis::CommandBuffer command(written_);
-        call.before_write();
-        if (const redis::BatchPart* part = call.batch_part()) {
-            const redis::BatchFormat format = part->format();
-            const bool own = format.own_numbers > 0;
-            command.begin_script(part->script(), { format.keys, own ? 2U : 1U });
-            part->write_keys(command);
-            command.begin_packed(format.numbers);
-            part->write_numbers(command);
-            command.end_packed();
-            if (own) {
-                command.begin_packed(format.own_numbers);
-                part->write_own_numbers(command);
-                command.end_packed();
-            }
-        } else {
-            call.write(command);
-        }
+        redis::write_command(single, command);
         call.routing.written = true;
-        messages.emplace_back(call, std::string(command.text()));
+        message.command = command.text();
         return true;
     }
 
