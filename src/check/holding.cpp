@@ -236,28 +236,20 @@ bool Holding::lapsed() noexcept
     return over;
 }
 
-LimitCheck Holding::check() const noexcept
-{
-    LimitCheck check;
-    check.policy = policy_;
-    check.states = &statement_;
-    return check;
-}
-
 void Holding::write_numbers(redis::ScriptArguments& arguments) const
 {
-    write_sequence_numbers(check(), 0, arguments);
+    write_sequence_numbers(check_, 0, arguments);
 }
 
 void Holding::write_own_numbers(redis::ScriptArguments& arguments) const
 {
-    write_holder(check(), arguments);
+    write_holder(check_, arguments);
 }
 
 bool Holding::on_answer(redis::ReplyPart part) noexcept
 {
     KeyReply reply;
-    if (!read_sequence_reply(part, check(), 0, reply)) {
+    if (!read_sequence_reply(part, check_, 0, reply)) {
         return false;
     }
     if (all_.closed_) {

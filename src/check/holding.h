@@ -49,7 +49,7 @@ public:
     /// The parts of a failed message that Redis may have executed. A check asks for units.
     enum class Executed : std::uint8_t { nothing, statement, check };
 
-    explicit Holding(Holdings& all) noexcept : all_(all) {}
+    explicit Holding(Holdings& all) noexcept : all_(all) { check_.states = &statement_; }
 
     /// Whether the waiter's message can be sent now. If not, wait() tells when.
     bool ready(const Waiter& waiter) const noexcept
@@ -95,8 +95,6 @@ private:
     std::string_view routing_key() const noexcept override { return key_; }
     redis::ScriptId script() const noexcept override { return script_; }
     const redis::BatchFormat& format() const noexcept override { return statement_format; }
-    /// The check of a statement, which asks for nothing.
-    LimitCheck check() const noexcept;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
 
@@ -147,7 +145,7 @@ private:
 
     Holdings& all_;
     std::string key_;
-    Policy policy_;
+    LimitCheck check_;  // of a statement: it asks for nothing
     redis::ScriptId script_{};
     std::uint32_t shard_ = 0;
 

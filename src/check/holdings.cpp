@@ -46,7 +46,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         forget_one();
         found->leave();
     }
-    found->policy_ = check.policy;
+    found->check_.policy = check.policy;
     found->script_ = statements;
     return *found;
 }
