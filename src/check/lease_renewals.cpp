@@ -7,14 +7,14 @@ namespace ratelimit {
 
 void LeaseRenewal::write(redis::CommandBuffer& command) const
 {
-    command.begin_script(limit_.scripts.several, several_argument_count(limits(), runs_.numbers()));
-    write_several_arguments(limits(), runs_.numbers(), command);
+    command.begin_script(limit_.scripts.several, several_argument_count(limits(), run_));
+    write_several_arguments(limits(), run_, command);
 }
 
 bool LeaseRenewal::on_reply(const redisReply& reply) noexcept
 {
-    if (!read_several_reply(reply, limits(), runs_.count(), all_.replies_)
-        || !fits(all_.replies_, runs_)) {
+    if (!read_several_reply(reply, limits(), 1, all_.replies_)
+        || all_.replies_.front().taken > run_[0]) {
         return false;
     }
     tell_owner(all_.replies_.front());
@@ -43,9 +43,7 @@ void LeaseRenewals::renew(const Receipt& limit, std::int64_t requests, microseco
             call->limit_ = limit;
             call->limit_.redis_key = call->redis_key_;
             call->limit_.key = call->key_;
-            call->runs_.begin(1);
-            call->runs_.add([&limit](std::size_t) { return limit.cost; });
-            call->runs_.lease(requests - 1);
+            call->run_ = { requests, limit.cost };
             call->sent_ = now;
             call->routing = { .shard = client_.shard_of(call->redis_key_) };
             if (client_.send(*call)) {

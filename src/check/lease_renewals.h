@@ -3,12 +3,12 @@
 #include "base/entry_table.h"
 #include "check/limit_owner.h"
 #include "check/receipt.h"
-#include "check/runs.h"
 #include "check/script_reply.h"
 #include "limit/run_reply.h"
 #include "redis/call_queue.h"
 #include "redis/client.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -58,7 +58,7 @@ private:
     Receipt limit_;  // of the texts that follow
     std::string redis_key_;
     std::string key_;
-    Runs runs_;
+    std::array<std::int64_t, 2> run_{};  // how many requests, and the cost of each
     microseconds sent_{ 0 };
 };
 
