@@ -1,7 +1,6 @@
 #include "check/settlement.h"
 
 #include "base/free_list.h"
-#include "check/last_stated.h"
 #include "check/limit_owner.h"
 #include "check/script_reply.h"
 #include "redis/call_queue.h"
@@ -192,10 +191,9 @@ private:
     }
     const redis::BatchFormat& format() const noexcept override
     {
-        if (std::holds_alternative<Charge>(what_)) {
-            return charge_format;
-        }
-        return std::holds_alternative<Refund>(what_) ? refund_format : block_format;
+        return states()                             ? block_format
+            : std::holds_alternative<Refund>(what_) ? refund_format
+                                                    : charge_format;
     }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
@@ -273,6 +271,35 @@ void Settlement::follow(microseconds at, microseconds lasts) noexcept
     const BlockStatement statement{ at, client().longest_wait(), {}, lasts };
     send(client(), receipt_, statement, now, age());
 }
+
+/// The last statement of a kind. Requests that were decided together make the same, one after
+/// another.
+class LastStated {
+public:
+    /// Whether it is of the same key and `turn`, and covers units counted at `at` that count until
+    /// `ends`. If not, this becomes the last one.
+    bool covers(
+        std::string_view key, microseconds turn, microseconds at = {},
+        microseconds ends = {}) noexcept
+    try {
+        if (turn_ == turn && key_ == key && at_ <= at && ends <= ends_) {
+            return true;
+        }
+        turn_ = turn;
+        at_ = at;
+        ends_ = ends;
+        key_ = key;
+        return false;
+    } catch (const std::exception&) {
+        return false;  // out of memory: one statement more does no harm
+    }
+
+private:
+    std::string key_;
+    microseconds turn_{ 0 };
+    microseconds at_{ 0 };
+    microseconds ends_{ 0 };
+};
 
 }  // namespace
 
