@@ -38,7 +38,7 @@ bool Batcher::add(PendingCall& record) noexcept
     const auto index = static_cast<std::size_t>(record.part->script());
     Batch& batch = batches_[index];
     // ASKING holds for one command.
-    const bool by_itself = record.asking || record.alone || longest_ == 1;
+    const bool by_itself = record.call->routing.asking || record.alone || longest_ == 1;
     if (!batch.calls.empty() && (by_itself || batch.calls.front()->shard != record.shard)) {
         write(batch);
     }

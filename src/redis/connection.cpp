@@ -195,7 +195,7 @@ bool Connection::send(PendingCall& record) noexcept
 bool Connection::write(CallQueue& calls) noexcept
 try {
     static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
-    if (calls.front()->asking && !pipeline_->issue(asking, false)) {
+    if (calls.front()->call->routing.asking && !pipeline_->issue(asking, false)) {
         return false;
     }
     write_command(calls, command_);

@@ -116,7 +116,6 @@ bool Server::send_on(Connection& connection, Call& call)
     auto& record = *new PendingCall;
     record.attach(call);
     record.shard = call.routing.shard.value_or(0);
-    record.asking = call.routing.asking;
     record.kind = &call == &probe_ ? PendingCall::Kind::probe : PendingCall::Kind::call;
     return connection.send(record);
 }

@@ -119,7 +119,7 @@ TEST_F(BatcherTest, writes_a_call_after_asking_in_a_command_of_its_own)
 {
     add();
     redis::PendingCall& asking = record();
-    asking.asking = true;
+    asking.call->routing.asking = true;
     EXPECT_FALSE(add(asking));
     EXPECT_EQ(written_, (Sizes{ 1, 1 }));
 }
