@@ -21,16 +21,18 @@ namespace {
 constexpr std::size_t field_size = 8;
 constexpr std::size_t several_fields = 7;
 
+/// The 64 bits at the beginning, whose bytes are in this order.
+template <std::endian order>
+std::uint64_t bits_of(const char* bytes) noexcept
+{
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, bytes, sizeof(bits));
+    return order == std::endian::native ? bits : __builtin_bswap64(bits);
+}
+
 std::int64_t field(const char* fields, std::size_t index) noexcept
 {
-    const char* bytes = fields + index * field_size;
-    const auto byte = [bytes](std::size_t at) {
-        return static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at]));
-    };
-    // Compilers turn this one expression into a single load and byte swap.
-    return static_cast<std::int64_t>(
-        byte(0) << 56U | byte(1) << 48U | byte(2) << 40U | byte(3) << 32U | byte(4) << 24U
-        | byte(5) << 16U | byte(6) << 8U | byte(7));
+    return static_cast<std::int64_t>(bits_of<std::endian::big>(fields + index * field_size));
 }
 
 /// `retry` of a statement that was ignored.
@@ -71,15 +73,7 @@ bool good_time(microseconds since_epoch) noexcept
 /// The double at the beginning.
 double real(std::string_view bytes) noexcept
 {
-    std::uint64_t bits = 0;
-    if constexpr (std::endian::native == std::endian::little) {
-        std::memcpy(&bits, bytes.data(), sizeof(bits));
-        return std::bit_cast<double>(bits);
-    }
-    for (std::size_t i = 0; i < sizeof(bits); ++i) {
-        bits |= std::uint64_t{ static_cast<unsigned char>(bytes[i]) } << 8U * i;
-    }
-    return std::bit_cast<double>(bits);
+    return std::bit_cast<double>(bits_of<std::endian::little>(bytes.data()));
 }
 
 std::int64_t whole(double number) noexcept
