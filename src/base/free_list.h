@@ -31,6 +31,14 @@ private:
 template <class Object>
 class ReusePool {
 public:
+    /// The one of the process. Never destroyed: that may end while a client still refers to an
+    /// object.
+    static ReusePool& shared()
+    {
+        static auto& pool = *new ReusePool;
+        return pool;
+    }
+
     /// An object that was given back, or one that is made of `parts`.
     template <class... Parts>
     Object& take(Parts&... parts)

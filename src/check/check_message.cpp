@@ -17,13 +17,6 @@ auto costs_of(const ShardPart& part) noexcept
 
 }  // namespace
 
-/// Never destroyed: the process may end while a client or a request still refers to one.
-ReusePool<CheckMessage>& CheckMessage::pool()
-{
-    static auto& all = *new ReusePool<CheckMessage>;
-    return all;
-}
-
 MessageRef CheckMessage::reference() noexcept
 {
     ++references_;
@@ -35,14 +28,14 @@ void LetGo::operator()(CheckMessage* message) const noexcept
     if (--message->references_ == 0 && !message->pending()) {
         message->leave_holdings();
         message->left_.clear();
-        CheckMessage::pool().give_back(*message);
+        ReusePool<CheckMessage>::shared().give_back(*message);
     }
 }
 
 MessageRef CheckMessage::make(
     redis::Client& client, NodeTime node_time, Queue& queue, const ShardPart& first)
 {
-    MessageRef made = pool().take().reference();
+    MessageRef made = ReusePool<CheckMessage>::shared().take().reference();
     made->client_ = &client;
     made->node_time_ = node_time;
     made->queue_ = &queue;

@@ -86,7 +86,6 @@ private:
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
     bool on_part(redis::ReplyPart part) noexcept override;
 
-    static ReusePool<CheckMessage>& pool();
     MessageRef reference() noexcept;
     void copy_limits(const ShardPart& part);
     /// Whether the script of its limits decides it: it is one request, and is sent for the first

@@ -31,13 +31,12 @@ public:
     using What = std::variant<Refund, Charge, BlockStatement>;
 
     Settlement* next = nullptr;  // of the ReusePool
-    static Settlement& take() { return pool().take(); }
     void release() noexcept
     {
         count_waiting(false);
         outbox().settled(*this);
         unsettled_.reset();
-        pool().give_back(*this);
+        ReusePool<Settlement>::shared().give_back(*this);
     }
 
     /// `ago`: how long ago the wrong count began. `lifts`: when the refund has ended in any way, a
@@ -78,13 +77,6 @@ private:
         since_tried,  // the refund was tried first
         given_up,     // none: no reply came in time; a late one may be an error
     };
-
-    /// Never destroyed: the process may end while a client still refers to one.
-    static ReusePool<Settlement>& pool()
-    {
-        static auto& all = *new ReusePool<Settlement>;
-        return all;
-    }
 
     Terms terms() const noexcept override
     {
@@ -250,7 +242,7 @@ void send(
     redis::Client& client, const Receipt& receipt, const Settlement::What& what, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }, bool lifts = false) noexcept
 try {
-    Settlement& made = Settlement::take();
+    Settlement& made = ReusePool<Settlement>::shared().take();
     try {
         made.begin(client, receipt, what, now, ago, lifts);
     } catch (const std::exception&) {
