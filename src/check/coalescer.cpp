@@ -170,7 +170,6 @@ try {
 Coalescer::Coalescer(redis::Client& client, NodeTime node_time)
     : client_(client), node_time_(node_time), keeps_(client.make_timer([this] { keep_first(); }))
 {
-    keeps_->cancelable(true);  // KeyQueue::deadlines_ keeps the process
 }
 
 /// Keeps the keys of the first in line when its time has come, if none are kept. Not at once: the
