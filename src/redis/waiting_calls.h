@@ -33,16 +33,14 @@ public:
     /// Removes all calls, and passes each to `send` in order of arrival. If that returns false, the
     /// call fails.
     template <class Send>
-    void release(Send&& send)
+    void release(const Send& send) noexcept
     {
         alarm_.stop();
-        CallQueue released = std::exchange(queue_, {});
-        while (!released.empty()) {
-            Call* call = released.pop().end();
-            if (call != nullptr && !send(*call)) {
-                call->end_unanswered();
+        release_all(std::exchange(queue_, {}), [&send](Call& call, bool) noexcept {
+            if (!sent_by(send, call)) {
+                call.end_unanswered();
             }
-        }
+        });
     }
 
     void end_all() noexcept
@@ -52,6 +50,14 @@ public:
     }
 
 private:
+    template <class Send>
+    static bool sent_by(const Send& send, Call& call) noexcept
+    try {
+        return send(call);
+    } catch (const std::exception&) {
+        return false;  // out of memory
+    }
+
     void fail_overdue() noexcept
     {
         const milliseconds now = loop_.now();
