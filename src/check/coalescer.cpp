@@ -61,6 +61,9 @@ void KeyQueue::drop_message() noexcept
 
 void KeyQueue::let_keys_go() noexcept
 {
+    if (!Link<KeyQueue>::linked()) {
+        return;  // it waited for no key, or one
+    }
     Link<KeyQueue>::unlink();
     if (all_.keeper_ == this) {
         all_.keeper_ = nullptr;
