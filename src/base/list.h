@@ -42,12 +42,20 @@ public:
 
     void push_back(T& element) noexcept
     {
+        insert(element, [](const T&) { return false; });
+    }
+    /// Inserts it before the last elements for which `follows` is true.
+    template <class Follows>
+    void insert(T& element, const Follows& follows) noexcept
+    {
         Link<T>& link = element;
         link.unlink();
-        link.next_ = &ends_;
         link.previous_ = ends_.previous_;
-        ends_.previous_->next_ = &link;
-        ends_.previous_ = &link;
+        while (link.previous_ != &ends_ && follows(*static_cast<T*>(link.previous_))) {
+            link.previous_ = link.previous_->previous_;
+        }
+        link.next_ = link.previous_->next_;
+        link.next_->previous_ = link.previous_->next_ = &link;
     }
     T& pop_front() noexcept
     {

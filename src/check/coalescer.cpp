@@ -84,9 +84,7 @@ bool KeyQueue::send_or_wait()
         patience_ = patience_.count() > 0 ? patience_ : all_.client_.longest_wait();
         watch_deadlines(waiting_);
         if (message_->has_several_holdings() && !Link<KeyQueue>::linked()) {
-            keeps_from_ = waiting_.front().since + patience_ / 2;
-            all_.in_line_.push_back(*this);
-            all_.keep_next();
+            enter_line();
         }
         return true;
     }
@@ -100,6 +98,16 @@ bool KeyQueue::send_or_wait()
     }
     let_keys_go();
     return sent;
+}
+
+void KeyQueue::enter_line() noexcept
+{
+    keeps_from_ = waiting_.front().since + patience_ / 2;
+    all_.in_line_.insert(
+        *this, [this](const KeyQueue& other) { return keeps_from_ < other.keeps_from_; });
+    if (&all_.in_line_.front() == this) {
+        all_.keep_next();
+    }
 }
 
 void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) noexcept
@@ -153,6 +161,7 @@ void KeyQueue::fail_overdue() noexcept
 try {
     if (!message_->used()) {
         Holding::Waiter::unlink();
+        let_keys_go();  // its place was that of the request that fails
         proceed();
         return;
     }

@@ -50,6 +50,7 @@ private:
     void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept override;
     void proceed() noexcept override;
 
+    void enter_line() noexcept;
     void let_keys_go() noexcept;
     void drop_message() noexcept;
     void send_next(PartList& ended) noexcept;
@@ -99,7 +100,7 @@ private:
 
     redis::Client& client_;
     const NodeTime node_time_;
-    List<KeyQueue> in_line_;      // those that wait for several keys, the first since the longest
+    List<KeyQueue> in_line_;      // those that wait for several keys, by keeps_from
     KeyQueue* keeper_ = nullptr;  // the one of them whose keys are kept; null: none
     std::unique_ptr<Timer> keeps_;
     EntryTable<KeyQueue> queues_;

@@ -213,13 +213,16 @@ TEST_F(KeptKeys, a_request_whose_time_is_over_fails_no_younger_one)
 TEST_F(KeptKeys, all_that_are_ready_are_sent_before_keys_are_kept_again)
 {
     Worker& of = start();
-    wait_for_b(of);
-    make_busy(of, { "{d}" });
+    for (const std::string_view key : { "{k}", "{b}", "{d}" }) {
+        make_busy(of, { key });
+    }
+    request_of(of, { "{k}", "{b}" });
     request_of(of, { "{k}", "{d}" });
-    wait(of, before_kept(of) / 2);
+    wait(of, before_kept(of));
     request_of(of, { "{k}", "{c}" });
     request_of(of, { "{k}" });
     answer_keys(of, { "{b}" });
+    answer_keys(of, { "{k}" });
     EXPECT_EQ(in_flight(of, { "{b}" }), 1);
     EXPECT_EQ(in_flight(of, { "{c}" }), 1);
     EXPECT_EQ(in_flight(of, { "{k}" }), 3) << "all but that of {d}";
@@ -247,6 +250,51 @@ TEST_F(KeptKeys, the_next_request_whose_keys_are_kept_is_the_oldest_and_keeps_al
     answer_keys(of, { "{d}" });
     answer_keys(of, { "{d}" });
     EXPECT_EQ(older.units(), 1);
+}
+
+TEST_F(KeptKeys, a_request_that_waited_behind_a_message_of_its_keys_has_waited_since_it_came)
+{
+    Worker& of = start();
+    make_busy(of, { "{c}" });
+    make_busy(of, { "{d}" });
+    make_busy(of, { "{k}", "{b}" });
+    request_of(of, { "{k}", "{c}" });
+    wait(of, before_kept(of) - 50ms);
+    const Held& older = request_of(of, { "{k}", "{b}" });
+    wait(of, 10ms);
+    const Held& younger = request_of(of, { "{k}", "{d}" });
+    wait(of, 40ms);
+    answer_keys(of, { "{k}" });
+    make_busy(of, { "{b}" });
+    answer_keys(of, { "{c}" });
+    answer_keys(of, { "{c}" });
+    EXPECT_EQ(in_flight(of, { "{k}" }), 0) << "{b} and {d} are busy";
+    wait(of, before_kept(of) - 45ms);
+    const Held& last = request_of(of, { "{k}" });
+    EXPECT_EQ(in_flight(of, { "{k}" }), 0) << "kept for the older one";
+    answer_keys(of, { "{d}" });
+    EXPECT_EQ(in_flight(of, { "{k}" }), 0);
+    answer_keys(of, { "{b}" });
+    EXPECT_EQ(in_flight(of, { "{k}" }), 3);
+    settle();
+    for (const Held* each : { &older, &younger, &last }) {
+        EXPECT_EQ(each->units(), 1);
+    }
+}
+
+TEST_F(KeptKeys, a_request_does_not_inherit_the_place_of_one_that_failed)
+{
+    Worker& of = start();
+    const Held& old = wait_for_b(of);
+    wait(of, of.client.longest_wait() - before_kept(of) - 10ms);
+    request_of(of, { "{k}", "{b}" });
+    const Held& behind = request_of(of, { "{k}" });
+    answer_keys(of, { "{k}" });
+    EXPECT_EQ(behind.end, ShardPart::End::pending);
+    wait(of, 10ms);
+    EXPECT_EQ(old.end, ShardPart::End::failed);
+    answer_keys(of, { "{k}" });
+    EXPECT_EQ(behind.units(), 1);
 }
 
 TEST_F(KeptKeys, very_many_requests_that_wait_for_one_key_are_sent_by_one_answer)
