@@ -76,6 +76,35 @@ TEST_F(HoldingTest, what_a_killed_worker_held_is_free_after_hold)
     EXPECT_EQ(passes.units(), 1);
 }
 
+TEST_F(HoldingTest, a_check_that_is_executed_long_after_it_was_sent_takes_nothing)
+{
+    Worker& of = add_worker();
+    end(request(of));
+    settle();
+    request(of);
+    const std::string late = of.client.messages.front().command;
+    fail_all(of, redis::Fate::overdue);
+    workers_.pop_back();
+    virtual_now += 1s;  // more than a statement may be late
+    execute(late);
+    add_worker();
+    EXPECT_EQ(remaining(), policy.rate.quota);
+}
+
+TEST_F(HoldingTest, an_earlier_statement_does_not_replace_a_later_one)
+{
+    Worker& of = add_worker();
+    end(request(of));
+    settle();
+    request(of);
+    const std::string earlier = of.client.messages.front().command;
+    fail_all(of, redis::Fate::overdue);
+    wait(of, 60ms);
+    answer_all(of);
+    execute(earlier);
+    EXPECT_EQ(remaining(), policy.rate.quota);
+}
+
 TEST_F(HoldingTest, a_clock_that_steps_back_holds_no_longer_than_hold)
 {
     add_worker();
