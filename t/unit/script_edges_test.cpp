@@ -1,0 +1,109 @@
+// What scripts do in cases that random traces reach seldom.
+
+#include "check/script_text.h"
+#include "redis_server.h"
+#include "trace_caller.h"
+#include "trace_maker.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class ScriptEdges : public testing::Test {
+protected:
+    static constexpr microseconds now{ start_of_traces };
+
+    static Policy policy_of(Algorithm algorithm, std::int64_t quota, microseconds window)
+    {
+        return { algorithm, { quota, window }, {}, {} };
+    }
+    LimitCheck request(const Policy& policy, std::int64_t cost) const
+    {
+        return { "rl:test:{k}", policy, cost, false, now };
+    }
+    Verdict check(const LimitCheck& check)
+    {
+        const auto script = caller_.load(single_script(check.policy.algorithm));
+        const auto answer = caller_.check(script, { &check, 1 });
+        return answer.states.empty() ? Verdict{} : answer.states.front();
+    }
+
+    RedisServer server_;
+    TraceCaller caller_{ server_ };
+    const std::string refund_ = caller_.load(refund_script());
+};
+
+TEST_F(ScriptEdges, a_bucket_that_has_less_than_the_refund_keeps_it)
+{
+    const Policy policy = policy_of(Algorithm::sliding_window_buckets, 10, seconds{ 60 });
+    LimitCheck earlier = request(policy, 5);
+    earlier.now = now - seconds{ 5 };
+    check(earlier);
+    const Verdict counted = check(request(policy, 1));
+    caller_.refund(refund_, { request(policy, 2), counted }, 2, now);
+    EXPECT_EQ(check(request(policy, 0)).remaining, 4);
+    caller_.refund(refund_, { request(policy, 1), counted }, 1, now);
+    EXPECT_EQ(check(request(policy, 0)).remaining, 5);
+}
+
+TEST_F(ScriptEdges, a_refund_takes_nothing_from_a_window_of_another_length)
+{
+    const Policy other = policy_of(Algorithm::fixed_window, 10, seconds{ 20 });
+    const Policy policy = policy_of(Algorithm::fixed_window, 10, seconds{ 10 });
+    const Verdict counted = check(request(policy, 3));
+    caller_.refund(refund_, { request(other, 2), counted }, 2, now);
+    EXPECT_EQ(check(request(policy, 0)).remaining, 7);
+    caller_.refund(refund_, { request(policy, 2), counted }, 2, now);
+    EXPECT_EQ(check(request(policy, 0)).remaining, 9);
+}
+
+class ExpiryOfArrivalTime : public ScriptEdges {
+protected:
+    using Life = TraceCaller::Life;
+
+    ExpiryOfArrivalTime() { policy_.burst = 10; }
+    /// What becomes of the key's expiry if Redis's clock shows this.
+    Life after(microseconds clock)
+    {
+        const auto script = caller_.load_with_clock(single_script(Algorithm::gcra));
+        LimitCheck of = request(policy_, 1);
+        of.now = clock;
+        return caller_.check_by_redis_clock(script, of).lives.front().life;
+    }
+    /// The same, with clock=local.
+    Life after_local(microseconds clock)
+    {
+        const auto script = caller_.load(single_script(Algorithm::gcra));
+        LimitCheck of = request(policy_, 1);
+        of.now = clock;
+        return caller_.check(script, { &of, 1 }).lives.front().life;
+    }
+
+    Policy policy_ = policy_of(Algorithm::gcra, 1000, seconds{ 1 });
+};
+
+TEST_F(ExpiryOfArrivalTime, is_kept_while_it_is_of_the_same_second)
+{
+    EXPECT_EQ(after(now), Life::given);
+    EXPECT_EQ(after(now), Life::kept);
+}
+
+TEST_F(ExpiryOfArrivalTime, is_given_again_after_a_step_back_of_the_clock)
+{
+    policy_.rate.window = milliseconds{ 100 };
+    after(now + milliseconds{ 500 });
+    EXPECT_EQ(after(now + milliseconds{ 300 }), Life::given);
+}
+
+TEST_F(ExpiryOfArrivalTime, is_given_again_by_another_clock)
+{
+    after(now);
+    EXPECT_EQ(after_local(now), Life::given);
+}
+
+}  // namespace
+}  // namespace ratelimit
