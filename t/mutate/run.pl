@@ -74,7 +74,7 @@ sub result_of {
     my ($make, $test) = $slip->{notice} =~ m{^t/}
         ? ('./build.sh --no-install', "prove $slip->{notice}")
         : ("cmake --build '$unit' --target unit",
-            "TRACE_STEPS=1000 timeout 600 '$unit/unit' --gtest_filter='$slip->{notice}'");
+            "TRACE_STEPS=1000 timeout 600 '$unit/unit' --gtest_fail_fast --gtest_filter='$slip->{notice}'");
     return 'NO BUILD' if status_of($make) != 0;
     my $status = status_of($test);
     return ($status == 0 ? 'NOT NOTICED' : $status == 124 << 8 ? 'NO END' : 'noticed', failed_test());
