@@ -14,6 +14,8 @@ public:
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
 
+    /// Whether it is in a list.
+    bool linked() const noexcept { return next_ != this; }
     /// Removes it from its list, if it is in one.
     void unlink() noexcept
     {
@@ -21,9 +23,6 @@ public:
         previous_->next_ = next_;
         next_ = previous_ = this;
     }
-
-    /// Whether it is in a list.
-    bool linked() const noexcept { return next_ != this; }
 
 private:
     friend class List<T>;
@@ -42,20 +41,12 @@ public:
 
     void push_back(T& element) noexcept
     {
-        insert(element, [](const T&) { return false; });
-    }
-    /// Inserts it before the last elements for which `follows` is true.
-    template <class Follows>
-    void insert(T& element, const Follows& follows) noexcept
-    {
         Link<T>& link = element;
         link.unlink();
+        link.next_ = &ends_;
         link.previous_ = ends_.previous_;
-        while (link.previous_ != &ends_ && follows(*static_cast<T*>(link.previous_))) {
-            link.previous_ = link.previous_->previous_;
-        }
-        link.next_ = link.previous_->next_;
-        link.next_->previous_ = link.previous_->next_ = &link;
+        ends_.previous_->next_ = &link;
+        ends_.previous_ = &link;
     }
     T& pop_front() noexcept
     {

@@ -68,7 +68,7 @@ void KeyQueue::let_keys_go() noexcept
     if (all_.keeper_ == this) {
         all_.keeper_ = nullptr;
         message_->let_holdings_go();
-        all_.keep_next();
+        all_.keep_next({});
     }
 }
 
@@ -103,11 +103,8 @@ bool KeyQueue::send_or_wait()
 void KeyQueue::enter_line() noexcept
 {
     keeps_from_ = waiting_.front().since + patience_ / 2;
-    all_.in_line_.insert(
-        *this, [this](const KeyQueue& other) { return keeps_from_ < other.keeps_from_; });
-    if (&all_.in_line_.front() == this) {
-        all_.keep_next();
-    }
+    all_.in_line_.push_back(*this);
+    all_.keep_next(keeps_from_);
 }
 
 void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) noexcept
@@ -180,27 +177,35 @@ try {
 }
 
 Coalescer::Coalescer(redis::Client& client, NodeTime node_time)
-    : client_(client), node_time_(node_time), keeps_(client.make_timer([this] { keep_first(); }))
+    : client_(client), node_time_(node_time), keeps_(client.loop(), [this] { keep_first(); })
 {
 }
 
-/// Keeps the keys of the first in line when its time has come, if none are kept. Not at once: the
-/// keys that were let go are first for all messages that are ready.
-void Coalescer::keep_next() noexcept
+/// Looks at this time whether keys are to be kept. Not at once: the keys that were let go are first
+/// for all messages that are ready.
+void Coalescer::keep_next(redis::milliseconds due) noexcept
 {
-    if (keeper_ == nullptr && !in_line_.empty()) {
-        const auto left = in_line_.front().keeps_from() - client_.now();
-        keeps_->start(std::max(left, redis::milliseconds{ 1 }));
+    if (keeper_ == nullptr) {
+        keeps_.set_no_later_than(due);
     }
 }
 
+/// Keeps the keys of the message that has waited longest, if its time has come.
 void Coalescer::keep_first() noexcept
 {
-    if (keeper_ == nullptr && !in_line_.empty() && in_line_.front().keeps_from() <= client_.now()) {
-        keeper_ = &in_line_.front();
-        keeper_->keep_keys();
+    KeyQueue* first = nullptr;
+    in_line_.each([&first](KeyQueue& each) {
+        first = first == nullptr || each.keeps_from() < first->keeps_from() ? &each : first;
+    });
+    if (keeper_ != nullptr || first == nullptr) {
+        return;
     }
-    keep_next();
+    if (first->keeps_from() > client_.now()) {
+        keep_next(first->keeps_from());
+        return;
+    }
+    keeper_ = first;
+    keeper_->keep_keys();
 }
 
 bool Coalescer::send(ShardPart& part) noexcept

@@ -2,6 +2,7 @@
 
 #include "base/entry_table.h"
 #include "check/check_message.h"
+#include "redis/alarm.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -95,14 +96,14 @@ private:
     friend KeyQueue;
 
     bool send_or_wait(ShardPart& part) noexcept;
-    void keep_next() noexcept;
+    void keep_next(redis::milliseconds due) noexcept;
     void keep_first() noexcept;
 
     redis::Client& client_;
     const NodeTime node_time_;
-    List<KeyQueue> in_line_;      // those that wait for several keys, by keeps_from
+    List<KeyQueue> in_line_;      // those that wait for several keys
     KeyQueue* keeper_ = nullptr;  // the one of them whose keys are kept; null: none
-    std::unique_ptr<Timer> keeps_;
+    redis::Alarm keeps_;
     EntryTable<KeyQueue> queues_;
     std::uint64_t waited_ = 0;
 };

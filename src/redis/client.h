@@ -107,6 +107,7 @@ public:
     /// Whether the circuit breaker of this shard's server is open.
     virtual bool refuses(std::uint32_t shard) const noexcept = 0;
 
+    EventLoop& loop() noexcept { return loop_; }
     std::unique_ptr<Timer> make_timer(std::function<void()> fired)
     {
         return loop_.make_timer(std::move(fired));
