@@ -116,19 +116,9 @@ Holding* CheckMessage::busy_holding(const Holding::Waiter& queue) const noexcept
     return busy == holdings_.end() ? nullptr : busy->holding;
 }
 
-void CheckMessage::keep_holdings(const Holding::Waiter& queue) noexcept
-{
-    each_holding([&queue](Holding& holding) { holding.keep_for(queue); });
-}
-
-void CheckMessage::let_holdings_go() noexcept
-{
-    each_holding([](Holding& holding) { holding.let_go(); });
-}
-
 void CheckMessage::leave_holdings() noexcept
 {
-    each_holding([](Holding& holding) { holding.leave(); });
+    each_holding(&Holding::leave);
     holdings_.clear();
 }
 
@@ -138,14 +128,9 @@ bool CheckMessage::send() noexcept
     const bool sent = client_->send(*this);
     if (!sent) {
         each_holding([](Holding& holding) { holding.failed(Holding::Executed::nothing); });
-        each_holding([](Holding& holding) { holding.message_ended(); });
+        each_holding(&Holding::message_ended);
     }
     return sent;
-}
-
-void CheckMessage::before_write() noexcept
-{
-    each_holding([](Holding& holding) { holding.before_write(); });
 }
 
 unsigned CheckMessage::request_count() const noexcept
@@ -216,11 +201,8 @@ bool CheckMessage::answered() noexcept
 bool CheckMessage::target_is_behind() const noexcept
 {
     const microseconds shown = replies_.front().server_time;
-    if (!routing.asking || shown.count() == 0) {
-        return false;
-    }
-    const auto of_owner = client_->server_time(*routing.shard, routing.exchange.sent);
-    return of_owner > shown + ClockSteps::drift;
+    return routing.asking && shown.count() > 0
+        && client_->server_time(*routing.shard, routing.exchange.sent) > shown + ClockSteps::drift;
 }
 
 void CheckMessage::answer(ShardPart& part, bool behind) noexcept
@@ -278,8 +260,7 @@ try {
         return;
     }
     const auto [run, index] = runs_.first_leased();
-    Lease lease;
-    lease.spent = index;
+    Lease lease{ {}, index };
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         lease.replies.push_back(replies_[runs_.reply_of(run, i)]);
     }
@@ -299,7 +280,6 @@ void CheckMessage::leave(ShardPart& request)
 
 void CheckMessage::overdue(redis::PendingCall& reply) noexcept
 {
-    const MessageRef self = reference();
     repeatable = false;
     try {
         requests_.each([this](ShardPart& request) { leave(request); });
@@ -357,7 +337,7 @@ void CheckMessage::end(bool timed_out, PartList& again) noexcept
 {
     PartList ended;
     ended.take_all(requests_);
-    each_holding([](Holding& holding) { holding.message_ended(); });
+    each_holding(&Holding::message_ended);
     leave_holdings();
     if (queue_ != nullptr) {
         std::exchange(queue_, nullptr)->message_ended(timed_out, again, ended);

@@ -5,6 +5,7 @@
 #include "check/left_requests.h"
 #include "redis/client.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,13 @@ public:
     /// The first holding for which its queue must wait. Null: it can be sent.
     Holding* busy_holding(const Holding::Waiter& queue) const noexcept;
     bool has_several_holdings() const noexcept { return holdings_.size() > 1; }
-    /// Its holdings are kept for its queue.
-    void keep_holdings(const Holding::Waiter& queue) noexcept;
-    void let_holdings_go() noexcept;
+    template <class Visit>
+    void each_holding(Visit&& visit) const
+    {
+        for (const OfLimit& each : holdings_) {
+            std::invoke(visit, *each.holding);
+        }
+    }
 
     /// Takes as many of these requests, at least one, as fit. The message has the time of the last
     /// one, and requests the lease that it wants.
@@ -61,7 +66,7 @@ public:
     void drop() noexcept;
 
     redis::BatchPart* batch_part() noexcept override { return in_sequence() ? this : nullptr; }
-    void before_write() noexcept override;
+    void before_write() noexcept override { each_holding(&Holding::before_write); }
     void write(redis::CommandBuffer& command) const override;
     std::string_view routing_key() const noexcept override { return limits_.front().redis_key; }
     unsigned request_count() const noexcept override;
@@ -103,13 +108,6 @@ private:
     void end(bool timed_out, PartList& again) noexcept;
     bool take_held_units() noexcept;
     void leave_holdings() noexcept;
-    template <class Visit>
-    void each_holding(Visit&& visit) const
-    {
-        for (const OfLimit& each : holdings_) {
-            visit(*each.holding);
-        }
-    }
 
     redis::Client* client_ = nullptr;
     NodeTime node_time_ = nullptr;

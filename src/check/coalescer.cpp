@@ -67,7 +67,7 @@ void KeyQueue::let_keys_go() noexcept
     Link<KeyQueue>::unlink();
     if (all_.keeper_ == this) {
         all_.keeper_ = nullptr;
-        message_->let_holdings_go();
+        message_->each_holding(&Holding::let_go);
         all_.keep_next({});
     }
 }

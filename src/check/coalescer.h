@@ -44,7 +44,10 @@ public:
 
     /// When the keys of the message, which waits for them, are to be kept for it.
     redis::milliseconds keeps_from() const noexcept { return keeps_from_; }
-    void keep_keys() noexcept { message_->keep_holdings(*this); }
+    void keep_keys() noexcept
+    {
+        message_->each_holding([this](Holding& holding) { holding.keep_for(*this); });
+    }
 
 private:
     unsigned overdue() const noexcept override;
