@@ -323,7 +323,7 @@ std::string metrics_text(MainConf& conf)
         }
         text.family(
             "ratelimit_settlements_failed_total", "counter",
-            "Refunds and charges without a good reply.");
+            "Refunds, charges and beginnings of blocks without a good reply.");
         for (const BlockServers& servers : all) {
             text.sample(
                 { { "redis", servers.block.name } },
