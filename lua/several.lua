@@ -115,7 +115,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
             _, a, b, c, d, e, f, g, h, j = check(
                 key, now, quota, window, param, requests * cost, holder)
         end
-        -- Writes nothing: with f, whether a statement is new, concurrency would write its state.
+        -- Writes nothing: with f, whether a statement is new, concurrency would write its state twice.
         fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false,
             a, b, c, d, e, not counts.exact and f, g, h, j) / cost)))

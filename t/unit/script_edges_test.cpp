@@ -5,6 +5,8 @@
 #include "trace_caller.h"
 #include "trace_maker.h"
 
+#include <array>
+
 #include <gtest/gtest.h>
 
 namespace ratelimit {
@@ -59,6 +61,29 @@ TEST_F(ScriptEdges, a_refund_takes_nothing_from_a_window_of_another_length)
     EXPECT_EQ(check(request(policy, 0)).remaining, 7);
     caller_.refund(refund_, { request(policy, 2), counted }, 2, now);
     EXPECT_EQ(check(request(policy, 0)).remaining, 9);
+}
+
+TEST_F(ScriptEdges, a_limit_that_an_earlier_try_may_have_filled_does_not_refuse_the_call_again)
+{
+    const LimitCheck full = request(policy_of(Algorithm::fixed_window, 1, seconds{ 60 }), 1);
+    check(full);
+    LimitCheck held = request(policy_of(Algorithm::concurrency, 1, seconds{ 60 }), 0);
+    held.redis_key = "rl:test:{k}:held";
+    const Statement other{ 1, now.count(), 1, -1, seconds{ 1 } };
+    held.states = &other;
+    check(held);
+    const Statement own{ 2, now.count(), 0, -1, seconds{ 1 } };
+    held.states = &own;
+    held.cost = 1;
+
+    const std::array algorithms{ full.policy.algorithm, held.policy.algorithm };
+    const std::array limits{ full, held };
+    const std::array<std::int64_t, 4> sent_a_second_ago{ 1, 1, 1, 1'000'000 };
+    const auto verdicts =
+        caller_.check_runs(caller_.load(several_script(algorithms)), limits, sent_a_second_ago);
+    ASSERT_EQ(verdicts.size(), 1U);
+    EXPECT_TRUE(verdicts[0][0].granted);
+    EXPECT_FALSE(verdicts[0][1].granted);
 }
 
 class ExpiryOfArrivalTime : public ScriptEdges {
