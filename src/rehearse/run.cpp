@@ -142,7 +142,7 @@ void decide_all(Run& run, LogStreams& streams, const Watch& watch)
     Report& report = run.report;
     run.clients = KeyTally(run.rehearsed.size());
     std::vector<Rehearsed::Result> results(run.rehearsed.size());
-    const bool has_clients = run.subject().evidence().has_address();
+    const bool has_clients = run.subject().facts().address != nullptr;
     read_all(streams, *run.format, run.order, report.counts, watch, [&](const Record& record) {
         report.first_time = report.first_time < 0 ? record.time : report.first_time;
         report.last_time = record.time;

@@ -66,8 +66,8 @@ std::int64_t LimitReqBuckets::delay(std::int64_t excess, std::int64_t undelayed)
 
 LimitReqs::LimitReqs(
     const std::vector<LimitReqZone>& zones, std::size_t limits, const Rehearsal::Options& options,
-    const Evidence& evidence)
-    : evidence_(evidence)
+    const RequestFacts& facts)
+    : facts_(facts)
 {
     for (const LimitReqZone& zone : zones) {
         zones_.emplace_back(zone.rate);
@@ -178,8 +178,8 @@ void LimitReqs::note(
     }
     if (refused) {
         ++result.counts.refused;
-        result.counts.succeeded += evidence_.succeeded(values) ? 1 : 0;
-        result.counts.refused_keys.add(key, now, values, evidence_);
+        result.counts.succeeded += facts_.succeeded(values) ? 1 : 0;
+        result.counts.refused_keys.add(key, now, values, facts_);
     }
 }
 

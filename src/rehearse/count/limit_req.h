@@ -69,7 +69,7 @@ class LimitReqs {
 public:
     LimitReqs(
         const std::vector<LimitReqZone>& zones, std::size_t limits,
-        const Rehearsal::Options& options, const Evidence& evidence);
+        const Rehearsal::Options& options, const RequestFacts& facts);
 
     enum class Result : std::uint8_t { unlimited, passes, refused };
     /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
@@ -89,7 +89,7 @@ private:
         const LimitReqConf& limit, std::string_view key, Values& values, std::int64_t now,
         bool refused);
 
-    const Evidence& evidence_;
+    const RequestFacts& facts_;
     struct Taken {
         std::size_t zone;
         std::string key;

@@ -21,8 +21,8 @@ bool is_delayed(const Decider::Decided& limit, const LimitConf& conf)
 
 Rehearsal::Rehearsal(
     const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
-    const Options& options, const Evidence& evidence)
-    : evidence_(evidence), decider_(zones, limits, options.busiest), results_(limits.size())
+    const Options& options, const RequestFacts& facts)
+    : facts_(facts), decider_(zones, limits, options.busiest), results_(limits.size())
 {
     for (LimitResult& result : results_) {
         result.minutes = Minutes(options.timeline);
@@ -124,7 +124,7 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
         note(*planned_[i], decider_.decided()[i], values, now);
     }
     if (trace_) {
-        trace_->add({ now, end, plan.fails_closed, evidence_.succeeded(values), asked_ });
+        trace_->add({ now, end, plan.fails_closed, facts_.succeeded(values), asked_ });
     }
     return passes;
 }
@@ -144,8 +144,8 @@ void Rehearsal::note(
         result.least_left = limit.verdict.remaining;
     }
     if (limit.refused) {
-        result.succeeded += evidence_.succeeded(values) ? 1 : 0;
-        result.refused_keys.add(limit.key->text, now, values, evidence_);
+        result.succeeded += facts_.succeeded(values) ? 1 : 0;
+        result.refused_keys.add(limit.key->text, now, values, facts_);
     }
 }
 

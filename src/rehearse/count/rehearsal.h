@@ -35,7 +35,7 @@ public:
 
     Rehearsal(
         const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
-        const Options& options, const Evidence& evidence);
+        const Options& options, const RequestFacts& facts);
 
     /// Returns whether the request passes. `now`: microseconds since the epoch, not before that of
     /// the last call.
@@ -65,7 +65,7 @@ private:
         const PlannedLimit& planned, const Decider::Decided& limit, Values& values,
         std::int64_t now);
 
-    const Evidence& evidence_;
+    const RequestFacts& facts_;
     Decider decider_;
     std::vector<LimitResult> results_;
     std::vector<AskedLimit> asked_;             // by the last request

@@ -52,11 +52,11 @@ public:
     const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
     /// The number of doubtful requests by directive; one request can have several.
     const std::map<const Directive*, std::uint64_t>& doubts() const noexcept { return doubts_; }
-    const Evidence& evidence() const noexcept { return evidence_; }
+    const RequestFacts& facts() const noexcept { return facts_; }
     Rehearsal& rehearsal() noexcept { return rehearsal_; }
     const LimitReqs& limit_reqs() const noexcept { return limit_reqs_; }
     /// Of the last request; empty: not in the log.
-    std::string_view address() { return evidence_.address(values_); }
+    std::string_view address() { return value_of(facts_.address, values_); }
 
 private:
     void note_bounds(const Route& likely);
@@ -64,8 +64,8 @@ private:
 
     std::unique_ptr<HttpConf> conf_;
     Variables variables_;
+    RequestFacts facts_;
     Site site_;
-    Evidence evidence_;
     Rehearsal rehearsal_;
     LimitReqs limit_reqs_;
     Values values_;

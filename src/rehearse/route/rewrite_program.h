@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rehearse/route/request_facts.h"
 #include "rehearse/values/regex.h"
+#include "rehearse/values/request_facts.h"
 #include "rehearse/values/variables.h"
 
 #include <optional>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "rehearse/route/http_conf.h"
-#include "rehearse/route/request_facts.h"
 #include "rehearse/route/route_setup.h"
+#include "rehearse/values/request_facts.h"
 
 #include <cstdint>
 #include <string>
@@ -40,7 +40,7 @@ struct Route {
 /// that it has.
 class Router {
 public:
-    explicit Router(Variables& variables) : facts_(variables) {}
+    explicit Router(const RequestFacts& facts) : facts_(facts) {}
 
     /// After declare_routes. May be called again as more variables are needed; warnings are those
     /// of the last call.
@@ -106,7 +106,7 @@ private:
     Next error_page(Walk& walk, int status) const;
     Next redirect(Walk& walk, std::string_view target) const;
 
-    RequestFacts facts_;
+    const RequestFacts& facts_;
     bool trusts_status_ = false;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "rehearse/route/http_conf.h"
-#include "rehearse/route/request_facts.h"
+#include "rehearse/values/request_facts.h"
 
 #include <string>
 #include <vector>

@@ -76,11 +76,13 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
 
 }  // namespace
 
-Site::Site(HttpConf& conf, Variables& variables, const std::string& server)
+Site::Site(
+    HttpConf& conf, Variables& variables, const RequestFacts& facts, const std::string& server)
     : conf_(conf),
       variables_(variables),
-      scope_(variables),
-      router_(variables),
+      facts_(facts),
+      scope_(variables, facts),
+      router_(facts),
       by_name_(!server.empty())
 {
     for (const auto& one : conf.servers) {
@@ -99,7 +101,7 @@ void Site::check_path() const
         std::any_of(conf_.servers.begin(), conf_.servers.end(), [this](const auto& one) {
             return (only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1;
         });
-    if (by_path && variables_.path() == nullptr) {
+    if (by_path && facts_.path == nullptr) {
         throw InputError(
             "locations have different limits, and " + variables_.log_title()
             + " has no $request, $request_uri or $uri to tell the location of a request");
@@ -290,9 +292,9 @@ const ServerConf* Site::only_server(const std::string& server) const
 void Site::choose_by_host()
 {
     host_ = variables_.logged("server_name");
-    captured_ = host_ == nullptr ? nullptr : variables_.host();
+    captured_ = host_ == nullptr ? nullptr : facts_.host;
     if (host_ == nullptr) {
-        host_ = variables_.host();
+        host_ = facts_.host;
     }
     if (host_ == nullptr) {
         return;  // there is one server

@@ -1,4 +1,5 @@
 #include "rehearse/conf/address.h"
+#include "rehearse/values/request_facts.h"
 #include "rehearse/values/request_line.h"
 #include "rehearse/values/variables.h"
 
@@ -118,9 +119,9 @@ const Variable* Scope::make_from_uri(const std::string& name)
             true);
     };
     if (name == "uri" || name == "document_uri") {
-        return variables_.path() == nullptr ? nullptr : rewritten(&Values::Rewritten::path);
+        return facts_.path == nullptr ? nullptr : rewritten(&Values::Rewritten::path);
     }
-    if (variables_.args() == nullptr) {
+    if (facts_.args == nullptr) {
         return nullptr;
     }
     const Variable* args = rewritten(&Values::Rewritten::args);
@@ -144,10 +145,10 @@ const Variable* Scope::make_from_uri(const std::string& name)
 const Variable* Scope::make_from_request(const std::string& name)
 {
     if (name == "request_method") {
-        return variables_.method();
+        return facts_.method;
     }
     if (name == "request_uri") {
-        return variables_.derived(variables_.request_uri(), [](std::string_view uri, std::string&) {
+        return variables_.derived(facts_.request_uri, [](std::string_view uri, std::string&) {
             return origin_form(uri);
         });
     }
@@ -161,15 +162,14 @@ const Variable* Scope::make_from_request(const std::string& name)
                 return cookie(header, wanted);
             });
     }
-    return name == "host" ? variables_.host() : nullptr;
+    return name == "host" ? facts_.host : nullptr;
 }
 
 const Variable* Scope::make_from_address(const std::string& name)
 {
-    const Variable* address = variables_.logged("remote_addr");
     if (name == "binary_remote_addr") {
         return variables_.derived(
-            address, [](std::string_view text, std::string& own) -> std::string_view {
+            facts_.address, [](std::string_view text, std::string& own) -> std::string_view {
                 return parse_address(text, own) ? own : text;
             });
     }
@@ -177,10 +177,11 @@ const Variable* Scope::make_from_address(const std::string& name)
     const auto network = parse_network_variable(name);
     const NetworkBits bits =
         network.value_or(NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix });
-    return variables_.derived(address, [bits, is_text](std::string_view text, std::string& own) {
-        const std::string_view bytes = network_of(text, bits, own);
-        return is_text ? network_text(bytes, bits, own) : bytes;
-    });
+    return variables_.derived(
+        facts_.address, [bits, is_text](std::string_view text, std::string& own) {
+            const std::string_view bytes = network_of(text, bits, own);
+            return is_text ? network_text(bytes, bits, own) : bytes;
+        });
 }
 
 /// Null: it cannot be computed.

@@ -67,16 +67,6 @@ public:
 
     /// A part of $request; null: the log does not have it.
     const Variable* of_line(std::string_view RequestLine::*part);
-    /// $request_uri, which may have a scheme and a host; null: the log does not have it.
-    const Variable* request_uri();
-    /// The path of a request as the client sent it. Empty: the request reaches no location.
-    const Variable* path();
-    /// Its arguments, the same; null: the log does not have them.
-    const Variable* args();
-    /// $request_method; null: the log does not have it.
-    const Variable* method();
-    /// $host; null: the log does not have it.
-    const Variable* host();
 
     const std::string& log_title() const noexcept { return format_.title(); }
 
@@ -84,11 +74,6 @@ private:
     LogFormat& format_;
     const Definitions& definitions_;
     std::map<std::string, const Variable*, std::less<>> logged_;
-    const Variable* request_uri_ = nullptr;
-    const Variable* path_ = nullptr;
-    const Variable* args_ = nullptr;
-    const Variable* method_ = nullptr;
-    const Variable* host_ = nullptr;
     std::deque<Variable> owned_;  // do not move
 };
 
@@ -113,10 +98,12 @@ private:
     std::vector<Named> named_;
 };
 
+struct RequestFacts;
+
 /// Finds variables by their names.
 class Scope {
 public:
-    explicit Scope(Variables& variables) : variables_(variables) {}
+    Scope(Variables& variables, const RequestFacts& facts) : variables_(variables), facts_(facts) {}
 
     /// A variable that `set` sets somewhere, or that is a named capture.
     void declare(const std::string& name) { assigned_.try_emplace(name); }
@@ -138,8 +125,6 @@ public:
     /// The named captures that something needs.
     Captures captures_of(const Regex& regex) const;
 
-    Variables& variables() noexcept { return variables_; }
-
 private:
     const Variable* make(const std::string& name);
     const Variable* make_from_request(const std::string& name);
@@ -147,6 +132,7 @@ private:
     const Variable* make_from_uri(const std::string& name);
 
     Variables& variables_;
+    const RequestFacts& facts_;
     std::map<std::string, Assigned, std::less<>> assigned_;
     bool needs_captures_ = false;
     std::map<std::string, const Variable*, std::less<>> known_;  // null: it is being made
