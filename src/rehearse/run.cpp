@@ -206,7 +206,8 @@ AgainstReport against_report(Run& run, const Settings& settings)
     // Clients that only one of the two configurations refused.
     const auto only = [&](std::size_t from, std::size_t other) {
         std::vector<RefusedKey> found;
-        for (RefusedKey& one : run.rehearsed[from]->totals().clients.list(RefusedKeys::most)) {
+        for (RefusedKey& one :
+             run.rehearsed[from]->totals().refused_keys.list(Outcome::most_refused_keys)) {
             const KeyCount* counts =
                 run.clients.find_or_add(std::hash<std::string_view>{}(one.key));
             if (found.size() < settings.busiest && counts != nullptr

@@ -67,15 +67,12 @@ std::int64_t LimitReqBuckets::delay(std::int64_t excess, std::int64_t undelayed)
 LimitReqs::LimitReqs(
     const std::vector<LimitReqZone>& zones, std::size_t limits, const Rehearsal::Options& options,
     const RequestFacts& facts)
-    : facts_(facts)
+    : facts_(facts), results_(limits, LimitReqResult(options))
 {
     for (const LimitReqZone& zone : zones) {
         zones_.emplace_back(zone.rate);
         least_.emplace_back(zone.rate);
         most_.emplace_back(zone.rate);
-    }
-    for (std::size_t i = 0; i < limits; ++i) {
-        results_.emplace_back(options.busiest).counts.minutes = Minutes(options.timeline);
     }
 }
 
@@ -112,7 +109,7 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
             zones_[limit.zone].take(now_ms, limit.burst);
         }
     }
-    results_[slowest].counts.delayed += longest_delay > 0 ? 1 : 0;
+    results_[slowest].delayed += longest_delay > 0 ? 1 : 0;
     return result;
 }
 
@@ -169,17 +166,14 @@ void LimitReqs::note(
     const LimitReqConf& limit, std::string_view key, Values& values, std::int64_t now, bool refused)
 {
     LimitReqResult& result = results_[limit.number];
-    ++result.counts.requests;
-    result.counts.minutes.add(now, refused);
+    result.note(now, refused);
     if (KeyCount* count = result.keys.find_or_add(std::hash<std::string_view>{}(key))) {
         ++count->requests;
         count->refused += refused ? 1 : 0;
         result.busiest.offer({ std::string(key), *count });
     }
     if (refused) {
-        ++result.counts.refused;
-        result.counts.succeeded += facts_.succeeded(values) ? 1 : 0;
-        result.counts.refused_keys.add(key, now, values, facts_);
+        result.note_refusal(key, now, values, facts_);
     }
 }
 

@@ -56,10 +56,12 @@ private:
 };
 
 /// What a `limit_req` did.
-struct LimitReqResult {
-    explicit LimitReqResult(std::size_t most_keys) : busiest(most_keys) {}
+struct LimitReqResult : LimitResult {
+    explicit LimitReqResult(const Rehearsal::Options& options)
+        : LimitResult(options.timeline), busiest(options.busiest)
+    {
+    }
 
-    LimitResult counts;
     KeyTally keys{ 1 };
     FirstKeys<BusyKey> busiest;
 };

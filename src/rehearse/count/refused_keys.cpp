@@ -33,12 +33,18 @@ const MainText::Place& MainText::first() const
         [](const Place& left, const Place& right) { return left.count < right.count; });
 }
 
-void RefusedKeys::add(
-    std::string_view key, std::int64_t now, Values& values, const RequestFacts& facts)
+void Outcome::note_refusal(
+    std::optional<std::string_view> key, std::int64_t now, Values& values,
+    const RequestFacts& facts)
 {
-    RefusedKey& one = keys_[key];
+    const std::uint64_t one_succeeded = facts.succeeded(values) ? 1 : 0;
+    succeeded += one_succeeded;
+    if (!key) {
+        return;
+    }
+    RefusedKey& one = refused_keys[*key];
     one.first = one.refused++ == 0 ? now : one.first;
-    one.succeeded += facts.succeeded(values) ? 1 : 0;
+    one.succeeded += one_succeeded;
     const std::string_view path = value_of(facts.path, values);
     one.path.add(path);
     one.folder.add(path.substr(0, path.rfind('/') + 1));

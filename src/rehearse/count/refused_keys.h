@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,18 +58,19 @@ struct RefusedKey {
     }
 };
 
-/// The keys with the most refusals, of which a bounded number is remembered.
-class RefusedKeys {
-public:
-    static constexpr std::size_t most = 20'000;
+/// What a limit did to requests, or all limits together.
+struct Outcome {
+    static constexpr std::size_t most_refused_keys = 20'000;  // that are remembered
 
-    void add(std::string_view key, std::int64_t now, Values& values, const RequestFacts& facts);
+    std::uint64_t requests = 0;   // that the limit applied to
+    std::uint64_t refused = 0;    // of these
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
+    FirstKeys<RefusedKey> refused_keys{ most_refused_keys };
 
-    /// At most this many, from the most refused on.
-    std::vector<RefusedKey> list(std::size_t count) const { return keys_.list(count); }
-
-private:
-    FirstKeys<RefusedKey> keys_{ most };
+    /// Notes the refusal of a request, which `refused` counts. `key`: empty if it is not known.
+    void note_refusal(
+        std::optional<std::string_view> key, std::int64_t now, Values& values,
+        const RequestFacts& facts);
 };
 
 }  // namespace ratelimit::rehearse

@@ -105,10 +105,9 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
     ++totals_.reached[static_cast<std::size_t>(reached)];
     if (result == Result::refused) {
         ++totals_.refused;
-        totals_.succeeded += facts_.succeeded(values_) ? 1 : 0;
-        if (facts_.address != nullptr) {
-            totals_.clients.add(address(), record.time, values_, facts_);
-        }
+        totals_.note_refusal(
+            facts_.address == nullptr ? std::nullopt : std::optional(address()), record.time,
+            values_, facts_);
     }
     if (bounds_) {
         note_bounds(route);

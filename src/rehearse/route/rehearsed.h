@@ -18,12 +18,8 @@ namespace ratelimit::rehearse {
 std::unique_ptr<HttpConf> read_site_conf(
     const std::string& path, std::vector<std::string>& warnings);
 
-/// All limits of a configuration together.
-struct Totals {
-    std::uint64_t requests = 0;   // that met a limit
-    std::uint64_t refused = 0;    // of these, by limits that are no shadows
-    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
-    RefusedKeys clients;
+/// All limits of a configuration together, but shadows refuse nothing. The keys are the clients.
+struct Totals : Outcome {
     std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
 };
 
