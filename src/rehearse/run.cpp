@@ -17,15 +17,20 @@ std::unique_ptr<LogFormat> named_format(const Settings& settings, const HttpConf
     if (settings.format.find('$') != std::string::npos) {
         return text_format(settings.format, Escape::standard, "the log format");
     }
-    if (auto found = conf.log_format(settings.format)) {
-        return found;
+    for (const auto* formats : { &conf.formats, &known_formats() }) {
+        for (const NamedFormat& one : *formats) {
+            if (one.name == settings.format) {
+                return one.make();
+            }
+        }
     }
-    if (auto found = known_format(settings.format)) {
-        return found;
+    std::string known;
+    for (const NamedFormat& one : known_formats()) {
+        known += one.name + ", ";
     }
     throw InputError(
-        "--format: invalid \"" + settings.format + "\", expected " + known_format_names()
-        + ", the name of a log_format in " + settings.conf + ", or a format with variables");
+        "--format: invalid \"" + settings.format + "\", expected " + known
+        + "the name of a log_format in " + settings.conf + ", or a format with variables");
 }
 
 /// By the options, else by the first line of the first log that has one.

@@ -11,6 +11,22 @@ namespace {
 
 using Directives = std::vector<const Directive*>;
 
+NamedFormat format_of(const Directive& directive)
+{
+    NamedFormat out{ directive.args[0], {} };
+    for (std::size_t i = 1; i < directive.args.size(); ++i) {
+        const std::string& word = directive.args[i];
+        if (i == 1 && word.starts_with("escape=")) {
+            out.escape = word == "escape=json" ? Escape::json
+                : word == "escape=none"        ? Escape::none
+                                               : Escape::standard;
+        } else {
+            out.text += word;
+        }
+    }
+    return out;
+}
+
 /// The directives of http {}.
 Directives http_level(const std::vector<Directive>& all)
 {
@@ -71,7 +87,7 @@ private:
         }
     }
 
-    /// Maps, geos and zones.
+    /// Maps, geos, zones and formats.
     void define(const Directive& one)
     {
         Definitions& known = conf_.definitions;
@@ -101,6 +117,8 @@ private:
             conf_.zones.push_back(std::move(zone));
         } else if (one.name == "limit_req_zone") {
             conf_.limit_req_zones.push_back(read_limit_req_zone(one));
+        } else if (one.name == "log_format" && one.args.size() >= 2) {
+            conf_.formats.push_back(format_of(one));
         }
     }
 
@@ -284,40 +302,6 @@ std::string ServerConf::title() const
     }
     const Place& place = top.directive->place;
     return place.file == "the configuration" ? "" : place.text();
-}
-
-std::unique_ptr<LogFormat> HttpConf::log_format(const std::string& name) const
-{
-    for (const Directive* one : http_level(text)) {
-        if (one->name != "log_format" || one->args.size() < 2 || one->args[0] != name) {
-            continue;
-        }
-        Escape escape = Escape::standard;
-        std::string format;
-        for (std::size_t i = 1; i < one->args.size(); ++i) {
-            const std::string& word = one->args[i];
-            if (i == 1 && word.starts_with("escape=")) {
-                escape = word == "escape=json" ? Escape::json
-                    : word == "escape=none"    ? Escape::none
-                                               : Escape::standard;
-            } else {
-                format += word;
-            }
-        }
-        return text_format(format, escape, "the log format \"" + name + "\"");
-    }
-    return nullptr;
-}
-
-std::vector<std::string> HttpConf::log_format_names() const
-{
-    std::vector<std::string> names;
-    for (const Directive* one : http_level(text)) {
-        if (one->name == "log_format" && one->args.size() >= 2) {
-            names.push_back(one->args[0]);
-        }
-    }
-    return names;
 }
 
 std::unique_ptr<HttpConf> read_http_conf(std::vector<Directive> text)
