@@ -79,14 +79,14 @@ LimitReqs::LimitReqs(
 LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, std::int64_t now)
 {
     const std::int64_t now_ms = now / 1000;
-    keys_.resize(std::max(keys_.size(), plan.limits.size()));
+    keys_.resize(std::max(keys_.size(), plan.size()));
     Result result = Result::unlimited;
     std::int64_t longest_delay = 0;
     std::size_t slowest = 0;
     // The first limit that refuses ends it; those after it are not asked.
-    for (std::size_t i = 0; i < plan.limits.size() && result != Result::refused; ++i) {
-        const LimitReqConf& limit = *plan.limits[i].conf;
-        read_key(plan.limits[i], values, keys_[i]);
+    for (std::size_t i = 0; i < plan.size() && result != Result::refused; ++i) {
+        const LimitReqConf& limit = *plan[i].conf;
+        read_key(plan[i], values, keys_[i]);
         if (keys_[i].empty()) {
             continue;
         }
@@ -103,9 +103,9 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
     if (result != Result::passes) {
         return result;
     }
-    for (std::size_t i = 0; i < plan.limits.size(); ++i) {
+    for (std::size_t i = 0; i < plan.size(); ++i) {
         if (!keys_[i].empty()) {
-            const LimitReqConf& limit = *plan.limits[i].conf;
+            const LimitReqConf& limit = *plan[i].conf;
             zones_[limit.zone].take(now_ms, limit.burst);
         }
     }
@@ -117,7 +117,7 @@ LimitReqs::Result LimitReqs::follow(const LimitReqPlan& plan, Values& values, st
 {
     const std::int64_t now_ms = now / 1000;
     const std::size_t first = taken_.size();
-    for (const PlannedLimitReq& planned : plan.limits) {
+    for (const PlannedLimitReq& planned : plan) {
         const LimitReqConf& limit = *planned.conf;
         std::string key;
         read_key(planned, values, key);

@@ -18,10 +18,7 @@ struct PlannedLimitReq {
 };
 
 /// The limits that apply to a request, in their order.
-struct LimitReqPlan {
-    std::vector<PlannedLimitReq> limits;
-    bool dry_run = false;
-};
+using LimitReqPlan = std::vector<PlannedLimitReq>;
 
 /// The keys of a `limit_req_zone`: leaky buckets in milliseconds and thousandths of a request, by
 /// ngx_http_limit_req_lookup and _account of nginx 1.22's ngx_http_limit_req_module.c. A key is

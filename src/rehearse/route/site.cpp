@@ -1,6 +1,7 @@
 #include "rehearse/route/site.h"
 
 #include "limit/variable_text.h"
+#include "rehearse/route/route_setup.h"
 #include "rehearse/values/map_sources.h"
 #include "rehearse/values/request_line.h"
 
@@ -134,7 +135,7 @@ void Site::compile()
     for (std::size_t needed = 0;; needed = scope_.needed_count()) {
         warnings_ = first_warnings;
         for (ServerConf* one : met) {
-            router_.compile(*one, scope_, warnings_);
+            compile_routes(*one, scope_, facts_, warnings_);
         }
         if (scope_.needed_count() == needed) {
             break;
@@ -193,17 +194,15 @@ void Site::compile_limits(Location& location)
 void Site::compile_limit_reqs(Location& location)
 {
     LimitReqPlan plan;
-    plan.dry_run = location.own.around.limit_req_dry_run;
     try {
         for (const std::size_t number : *location.own.limit_reqs) {
             const LimitReqZone& zone = conf_.limit_req_zones[conf_.limit_reqs[number].zone];
-            plan.limits.push_back(
-                { &conf_.limit_reqs[number], scope_.compile(zone.key, zone.place) });
+            plan.push_back({ &conf_.limit_reqs[number], scope_.compile(zone.key, zone.place) });
         }
-        limit_req_ = plan.limits.front().conf;
+        limit_req_ = plan.front().conf;
         location.limit_req_plan = std::move(plan);
     } catch (const InputError& error) {
-        location.own.around.limit_req = true;
+        location.own.limit_req = true;
         for (const std::size_t number : *location.own.limit_reqs) {
             LimitReqConf& limit = conf_.limit_reqs[number];
             if (std::exchange(limit.followed, false)) {
