@@ -31,7 +31,7 @@ struct Location {
     std::string text;  // of a prefix, or the whole pattern
     Surroundings own;
     const Location* parent = nullptr;  // null: it is the server
-    std::optional<Regex> regex;
+    std::optional<RequestRegex> regex;
     const Directive* directive = nullptr;
     std::vector<const Directive*> rewrites;  // of the rewrite module, in their order
     bool answers = false;                    // by `return`, whatever the request is
@@ -44,7 +44,6 @@ struct Location {
     std::optional<Plan> plan;     // empty: no limits
     LimitReqPlan limit_req_plan;  // the same
     RewriteProgram program;
-    Captures captures;                   // of the regular expression
     std::optional<Expression> fallback;  // of try_files, if it is a path
     std::vector<Expression> index_files;
     std::vector<Expression> error_targets;  // of own.error_pages

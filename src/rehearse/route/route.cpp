@@ -304,7 +304,7 @@ void Router::set_captures(const Location& location, Walk& walk)
         set_captures(*location.parent, walk);
     }
     if (location.regex) {
-        location.captures.match(*location.regex, walk.values.rewritten().path, walk.values);
+        location.regex->match(walk.values.rewritten().path, walk.values);
     }
 }
 

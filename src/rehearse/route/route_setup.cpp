@@ -74,7 +74,7 @@ void compile(
 {
     location.program.compile(location.rewrites, scope, facts, warnings);
     if (location.regex) {
-        location.captures = scope.captures_of(*location.regex);
+        scope.bind(*location.regex);
     }
     compile_targets(location, scope, warnings);
     warn_of_unknown(location, facts, warnings);

@@ -7,14 +7,14 @@
 
 namespace ratelimit::rehearse {
 
-bool Captures::match(const Regex& regex, std::string_view subject, Values& values) const
+bool RequestRegex::match(std::string_view subject, Values& values) const
 {
     std::vector<std::string_view> found;
-    if (!regex.matches(subject, found)) {
+    if (!matches(subject, found)) {
         return false;
     }
     std::vector<std::string> captures(found.begin(), found.end());
-    for (const Named& one : named_) {
+    for (const Named& one : needed_) {
         one.variable->assign(values, captures[one.number]);
     }
     values.rewritten().captures = std::move(captures);
@@ -42,15 +42,14 @@ std::size_t Scope::needed_count() const
         assigned_.begin(), assigned_.end(), [](const auto& one) { return one.second.needed; }));
 }
 
-Captures Scope::captures_of(const Regex& regex) const
+void Scope::bind(RequestRegex& regex) const
 {
-    Captures out;
+    regex.needed_.clear();
     for (const auto& [name, number] : regex.names()) {
         if (const Assigned* variable = needed("$" + name)) {
-            out.add(variable, number);
+            regex.needed_.push_back({ variable, number });
         }
     }
-    return out;
 }
 
 Expression Scope::compile(std::string_view text, const Place& place, const Regex* regex)

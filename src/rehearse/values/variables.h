@@ -77,25 +77,25 @@ private:
     std::deque<Variable> owned_;  // do not move
 };
 
-/// Which named captures of a regular expression something needs.
-class Captures {
+/// A regular expression whose captures become those of the request: $1, and the named ones that
+/// something needs.
+class RequestRegex : public Regex {
 public:
-    /// Whether the subject matches. Its captures are then those of the request: $1, and the named
-    /// ones.
-    bool match(const Regex& regex, std::string_view subject, Values& values) const;
+    using Regex::Regex;
 
-    bool empty() const noexcept { return named_.empty(); }
-    void add(const Assigned* variable, std::size_t number)
-    {
-        named_.push_back({ variable, number });
-    }
+    /// Whether the subject matches.
+    bool match(std::string_view subject, Values& values) const;
+
+    /// Whether something needs a named capture.
+    bool is_needed() const noexcept { return !needed_.empty(); }
 
 private:
+    friend class Scope;
     struct Named {
         const Assigned* variable;
         std::size_t number;
     };
-    std::vector<Named> named_;
+    std::vector<Named> needed_;
 };
 
 struct RequestFacts;
@@ -116,14 +116,13 @@ public:
     Expression compile(std::string_view text, const Place& place, const Regex* regex = nullptr);
     const Variable* find(std::string_view name, const Place& place);
 
-    /// Of `set $name`: null or false if nothing needs it so far.
+    /// Of `set $name`: null if nothing needs it so far.
     const Assigned* needed(std::string_view dollar_name) const;
-    bool is_needed(std::string_view dollar_name) const { return needed(dollar_name) != nullptr; }
     std::size_t needed_count() const;
     /// Whether something needs $1 and the like.
     bool needs_captures() const noexcept { return needs_captures_; }
-    /// The named captures that something needs.
-    Captures captures_of(const Regex& regex) const;
+    /// Looks up which named captures something needs.
+    void bind(RequestRegex& regex) const;
 
 private:
     const Variable* make(const std::string& name);
