@@ -98,8 +98,7 @@ namespace {
 
 /// Where a limit is written. With one server its locations are named as they are written; with
 /// several, the server comes first.
-template <class Limit>
-std::string title_of(const Limit& limit, const HttpConf& conf)
+std::string title_of(const WrittenLimit& limit, const HttpConf& conf)
 {
     if (!limit.server) {
         return limit.location;
