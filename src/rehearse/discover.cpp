@@ -203,7 +203,7 @@ std::string json_report(const Discovery& discovery)
     }
     const Report& report = discovery.run->report;
     const Json all = { { "lines", report.counts.lines },
-                       { "skipped", report.counts.skipped },
+                       { "skipped", report.counts.skipped() },
                        { "usable", report.problems.empty() },
                        { "problems", report.problems },
                        { "paths", paths } };

@@ -17,15 +17,20 @@ std::unique_ptr<LogFormat> named_format(const Settings& settings, const HttpConf
     if (settings.format.find('$') != std::string::npos) {
         return text_format(settings.format, Escape::standard, "the log format");
     }
-    if (auto found = conf.log_format(settings.format)) {
-        return found;
+    for (const auto* formats : { &conf.formats, &known_formats() }) {
+        for (const NamedFormat& one : *formats) {
+            if (one.name == settings.format) {
+                return one.make();
+            }
+        }
     }
-    if (auto found = known_format(settings.format)) {
-        return found;
+    std::string known;
+    for (const NamedFormat& one : known_formats()) {
+        known += one.name + ", ";
     }
     throw InputError(
-        "--format: invalid \"" + settings.format + "\", expected " + known_format_names()
-        + ", the name of a log_format in " + settings.conf + ", or a format with variables");
+        "--format: invalid \"" + settings.format + "\", expected " + known
+        + "the name of a log_format in " + settings.conf + ", or a format with variables");
 }
 
 /// By the options, else by the first line of the first log that has one.
@@ -142,7 +147,7 @@ void decide_all(Run& run, LogStreams& streams, const Watch& watch)
     Report& report = run.report;
     run.clients = KeyTally(run.rehearsed.size());
     std::vector<Rehearsed::Result> results(run.rehearsed.size());
-    const bool has_clients = run.subject().evidence().has_address();
+    const bool has_clients = run.subject().facts().address != nullptr;
     read_all(streams, *run.format, run.order, report.counts, watch, [&](const Record& record) {
         report.first_time = report.first_time < 0 ? record.time : report.first_time;
         report.last_time = record.time;
@@ -206,7 +211,8 @@ AgainstReport against_report(Run& run, const Settings& settings)
     // Clients that only one of the two configurations refused.
     const auto only = [&](std::size_t from, std::size_t other) {
         std::vector<RefusedKey> found;
-        for (RefusedKey& one : run.rehearsed[from]->totals().clients.list(RefusedKeys::most)) {
+        for (RefusedKey& one :
+             run.rehearsed[from]->totals().refused_keys.list(Outcome::most_refused_keys)) {
             const KeyCount* counts =
                 run.clients.find_or_add(std::hash<std::string_view>{}(one.key));
             if (found.size() < settings.busiest && counts != nullptr

@@ -12,8 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto format = text_format(combined_format, Escape::standard, "combined");
     try {
         auto conf = read_http_conf(parse_conf(input, "fuzz"));
-        if (const auto named = conf->log_format("main")) {
-            must(!named->names().empty());
+        for (const NamedFormat& one : conf->formats) {
+            must(!one.make()->names().empty());
         }
         Rehearsed rehearsed(std::move(conf), *format, "", {});
         format->begin(false);

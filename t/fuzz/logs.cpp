@@ -34,11 +34,11 @@ constexpr std::string_view concurrency_format = "$msec $request_time $k $c";
 void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
 {
     Variables variables(format, conf.definitions);
-    const Site site(conf, variables, "");
-    const Evidence evidence(variables);
-    LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_reqs.size(), {}, evidence);
+    const RequestFacts facts(variables);
+    const Site site(conf, variables, facts, "");
+    LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_reqs.size(), {}, facts);
     format.begin(site.has_concurrency());
-    Rehearsal rehearsal(conf.zones, conf.limits, {}, evidence);
+    Rehearsal rehearsal(conf.zones, conf.limits, {}, facts);
     Values values(format.escape());
     Record record;
     std::int64_t now = 0;

@@ -182,7 +182,7 @@ TEST_F(RehearseMillion, refuses_what_simple_models_refuse)
     const auto run = rehearse::rehearse(settings, [](const auto&, const auto&) { return true; });
 
     EXPECT_EQ(run->report.counts.lines, static_cast<std::uint64_t>(lines));
-    EXPECT_EQ(run->report.counts.skipped, 0U);
+    EXPECT_EQ(run->report.counts.skipped(), 0U);
     ASSERT_EQ(run->report.limits.size(), rated_algorithms);
     for (std::size_t i = 0; i < rated_algorithms; ++i) {
         const rehearse::LimitReport& limit = run->report.limits[i];

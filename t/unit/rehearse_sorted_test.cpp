@@ -66,7 +66,7 @@ protected:
             ASSERT_EQ(record->value(1), std::string(length, 'x'));
         }
         EXPECT_EQ(records.next(), nullptr);
-        EXPECT_EQ(counts.skipped, 0U);
+        EXPECT_EQ(counts.skipped(), 0U);
     }
 
 private:

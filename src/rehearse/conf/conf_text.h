@@ -3,6 +3,7 @@
 #include "rehearse/conf/input_error.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,15 @@ struct Directive {
         }
         return out;
     }
+};
+
+/// A limit of the module or of nginx, as it is written and reported.
+struct WrittenLimit {
+    std::size_t zone = 0;  // index
+    Place place;
+    std::size_t number = 0;  // of all such limits of the configuration whose zone is known
+    std::string location;    // where it is written: "/api/", "= /login", "server", "http"
+    std::optional<std::size_t> server;  // index; empty: it is written in http
 };
 
 /// Reads a configuration as nginx does, with its includes: a relative path is relative to the

@@ -3,8 +3,6 @@
 #include "limit/grammar.h"
 #include "rehearse/conf/conf_text.h"
 
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -14,15 +12,10 @@ struct ZoneConf : ZoneSettings {
     Place place;
 };
 
-/// A `ratelimit zone=`, as it is written and reported.
-struct LimitConf : LimitSettings {
-    std::size_t zone = 0;  // index
-    Place place;
-    std::size_t number = 0;          // of all limits of the configuration
+/// A `ratelimit zone=`.
+struct LimitConf : LimitSettings, WrittenLimit {
     std::size_t number_in_zone = 0;  // of the limits of its zone
-    std::string location;            // where it is written: "/api/", "= /login", "server", "http"
-    std::optional<std::size_t> server;  // index; empty: it is written in http
-    Policy policy;                      // of the zone, with the burst and the reserve
+    Policy policy;                   // of the zone, with the burst and the reserve
 
     bool variable_rate() const noexcept { return policy.rate.quota == 0; }
 };

@@ -19,17 +19,12 @@ struct LimitReqZone {
     Place place;
 };
 
-/// A `limit_req`, as it is written and reported. Requests are counted in thousandths.
-struct LimitReqConf {
+/// A `limit_req`. Requests are counted in thousandths.
+struct LimitReqConf : WrittenLimit {
     static constexpr std::int64_t no_delay = std::numeric_limits<std::int64_t>::max();
 
-    std::size_t zone = 0;  // index
     std::int64_t burst = 0;
     std::int64_t delay = 0;  // those beyond it wait; no_delay: none does
-    Place place;
-    std::size_t number = 0;             // of all whose zone is known
-    std::string location;               // as LimitConf::location
-    std::optional<std::size_t> server;  // the same
     bool dry_run = false;
     bool followed = true;  // its key can be computed
 };

@@ -106,6 +106,10 @@ void read_value(const Directive& one, Surroundings& out)
         out.any = one.args[0] == "any";
     } else if (name == "ratelimit_phase" && one.args.size() == 1) {
         out.preaccess = one.args[0] == "preaccess";
+    } else if (name == "ratelimit_fail_mode" && one.args.size() == 1) {
+        out.closed = one.args[0] == "closed";
+    } else if (name == "ratelimit_dry_run" && one.args.size() == 1) {
+        out.dry_run = is_on(one);
     } else if (name == "internal") {
         out.internal = true;
     } else if (name.ends_with("_intercept_errors")) {

@@ -32,9 +32,13 @@ struct ErrorPage {
     const Directive* directive = nullptr;
 };
 
-/// What a level of the configuration inherits: nginx's steps before the limits of a request, and
-/// where it goes after them.
+/// What a level of the configuration inherits: limits, nginx's steps before them, and where a
+/// request goes after them.
 struct Surroundings {
+    std::shared_ptr<const std::vector<std::size_t>> limits;      // numbers; null or empty: none
+    std::shared_ptr<const std::vector<std::size_t>> limit_reqs;  // the same
+    bool closed = false;                                         // ratelimit_fail_mode closed
+    bool dry_run = false;
     std::shared_ptr<const AccessRules> rules;  // null: none
     const Directive* auth_basic = nullptr;     // null: off
     const Directive* auth_request = nullptr;

@@ -66,30 +66,27 @@ std::int64_t LimitReqBuckets::delay(std::int64_t excess, std::int64_t undelayed)
 
 LimitReqs::LimitReqs(
     const std::vector<LimitReqZone>& zones, std::size_t limits, const Rehearsal::Options& options,
-    const Evidence& evidence)
-    : evidence_(evidence)
+    const RequestFacts& facts)
+    : facts_(facts), results_(limits, LimitReqResult(options))
 {
     for (const LimitReqZone& zone : zones) {
         zones_.emplace_back(zone.rate);
         least_.emplace_back(zone.rate);
         most_.emplace_back(zone.rate);
     }
-    for (std::size_t i = 0; i < limits; ++i) {
-        results_.emplace_back(options.busiest).counts.minutes = Minutes(options.timeline);
-    }
 }
 
 LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, std::int64_t now)
 {
     const std::int64_t now_ms = now / 1000;
-    keys_.resize(std::max(keys_.size(), plan.limits.size()));
+    keys_.resize(std::max(keys_.size(), plan.size()));
     Result result = Result::unlimited;
     std::int64_t longest_delay = 0;
     std::size_t slowest = 0;
     // The first limit that refuses ends it; those after it are not asked.
-    for (std::size_t i = 0; i < plan.limits.size() && result != Result::refused; ++i) {
-        const LimitReqConf& limit = *plan.limits[i].conf;
-        read_key(plan.limits[i], values, keys_[i]);
+    for (std::size_t i = 0; i < plan.size() && result != Result::refused; ++i) {
+        const LimitReqConf& limit = *plan[i].conf;
+        read_key(plan[i], values, keys_[i]);
         if (keys_[i].empty()) {
             continue;
         }
@@ -106,13 +103,13 @@ LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, st
     if (result != Result::passes) {
         return result;
     }
-    for (std::size_t i = 0; i < plan.limits.size(); ++i) {
+    for (std::size_t i = 0; i < plan.size(); ++i) {
         if (!keys_[i].empty()) {
-            const LimitReqConf& limit = *plan.limits[i].conf;
+            const LimitReqConf& limit = *plan[i].conf;
             zones_[limit.zone].take(now_ms, limit.burst);
         }
     }
-    results_[slowest].counts.delayed += longest_delay > 0 ? 1 : 0;
+    results_[slowest].delayed += longest_delay > 0 ? 1 : 0;
     return result;
 }
 
@@ -120,7 +117,7 @@ LimitReqs::Result LimitReqs::follow(const LimitReqPlan& plan, Values& values, st
 {
     const std::int64_t now_ms = now / 1000;
     const std::size_t first = taken_.size();
-    for (const PlannedLimitReq& planned : plan.limits) {
+    for (const PlannedLimitReq& planned : plan) {
         const LimitReqConf& limit = *planned.conf;
         std::string key;
         read_key(planned, values, key);
@@ -169,17 +166,14 @@ void LimitReqs::note(
     const LimitReqConf& limit, std::string_view key, Values& values, std::int64_t now, bool refused)
 {
     LimitReqResult& result = results_[limit.number];
-    ++result.counts.requests;
-    result.counts.minutes.add(now, refused);
+    result.note(now, refused);
     if (KeyCount* count = result.keys.find_or_add(std::hash<std::string_view>{}(key))) {
         ++count->requests;
         count->refused += refused ? 1 : 0;
         result.busiest.offer({ std::string(key), *count });
     }
     if (refused) {
-        ++result.counts.refused;
-        result.counts.succeeded += evidence_.succeeded(values) ? 1 : 0;
-        result.counts.refused_keys.add(key, now, values, evidence_);
+        result.note_refusal(key, now, values, facts_);
     }
 }
 

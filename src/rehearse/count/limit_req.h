@@ -18,10 +18,7 @@ struct PlannedLimitReq {
 };
 
 /// The limits that apply to a request, in their order.
-struct LimitReqPlan {
-    std::vector<PlannedLimitReq> limits;
-    bool dry_run = false;
-};
+using LimitReqPlan = std::vector<PlannedLimitReq>;
 
 /// The keys of a `limit_req_zone`: leaky buckets in milliseconds and thousandths of a request, by
 /// ngx_http_limit_req_lookup and _account of nginx 1.22's ngx_http_limit_req_module.c. A key is
@@ -56,10 +53,12 @@ private:
 };
 
 /// What a `limit_req` did.
-struct LimitReqResult {
-    explicit LimitReqResult(std::size_t most_keys) : busiest(most_keys) {}
+struct LimitReqResult : LimitResult {
+    explicit LimitReqResult(const Rehearsal::Options& options)
+        : LimitResult(options.timeline), busiest(options.busiest)
+    {
+    }
 
-    LimitResult counts;
     KeyTally keys{ 1 };
     FirstKeys<BusyKey> busiest;
 };
@@ -69,7 +68,7 @@ class LimitReqs {
 public:
     LimitReqs(
         const std::vector<LimitReqZone>& zones, std::size_t limits,
-        const Rehearsal::Options& options, const Evidence& evidence);
+        const Rehearsal::Options& options, const RequestFacts& facts);
 
     enum class Result : std::uint8_t { unlimited, passes, refused };
     /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
@@ -89,7 +88,7 @@ private:
         const LimitReqConf& limit, std::string_view key, Values& values, std::int64_t now,
         bool refused);
 
-    const Evidence& evidence_;
+    const RequestFacts& facts_;
     struct Taken {
         std::size_t zone;
         std::string key;

@@ -18,7 +18,7 @@ struct MinuteCount {
 class Minutes {
 public:
     /// `keep`: all minutes with a request are kept, not only the worst one.
-    explicit Minutes(bool keep = false) noexcept : keep_(keep) {}
+    explicit Minutes(bool keep) noexcept : keep_(keep) {}
 
     /// `time` in microseconds since the epoch.
     void add(std::int64_t time, bool refused)

@@ -4,20 +4,6 @@
 
 namespace ratelimit::rehearse {
 
-Evidence::Evidence(Variables& variables)
-    : path_(variables.path()),
-      agent_(variables.logged("http_user_agent")),
-      address_(variables.logged("remote_addr")),
-      status_(variables.logged("status"))
-{
-}
-
-bool Evidence::succeeded(Values& values) const
-{
-    const std::string_view status = of(status_, values);
-    return status.size() == 3 && status.front() == '2';
-}
-
 void MainText::add(std::string_view text)
 {
     constexpr std::size_t most_bytes = 200;
@@ -47,16 +33,22 @@ const MainText::Place& MainText::first() const
         [](const Place& left, const Place& right) { return left.count < right.count; });
 }
 
-void RefusedKeys::add(
-    std::string_view key, std::int64_t now, Values& values, const Evidence& evidence)
+void Outcome::note_refusal(
+    std::optional<std::string_view> key, std::int64_t now, Values& values,
+    const RequestFacts& facts)
 {
-    RefusedKey& one = keys_[key];
+    const std::uint64_t one_succeeded = facts.succeeded(values) ? 1 : 0;
+    succeeded += one_succeeded;
+    if (!key) {
+        return;
+    }
+    RefusedKey& one = refused_keys[*key];
     one.first = one.refused++ == 0 ? now : one.first;
-    one.succeeded += evidence.succeeded(values) ? 1 : 0;
-    const std::string_view path = evidence.path(values);
+    one.succeeded += one_succeeded;
+    const std::string_view path = value_of(facts.path, values);
     one.path.add(path);
     one.folder.add(path.substr(0, path.rfind('/') + 1));
-    one.agent.add(evidence.agent(values));
+    one.agent.add(value_of(facts.agent, values));
 }
 
 }  // namespace ratelimit::rehearse

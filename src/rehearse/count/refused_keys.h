@@ -1,43 +1,16 @@
 #pragma once
 
 #include "rehearse/count/first_keys.h"
-#include "rehearse/values/variables.h"
+#include "rehearse/values/request_facts.h"
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ratelimit::rehearse {
-
-/// What the log says of a request besides what limits need.
-class Evidence {
-public:
-    /// Call before LogFormat::begin.
-    explicit Evidence(Variables& variables);
-
-    /// What the log does not have is empty.
-    std::string_view path(Values& values) const { return of(path_, values); }
-    std::string_view agent(Values& values) const { return of(agent_, values); }
-    std::string_view address(Values& values) const { return of(address_, values); }
-    /// Whether it was answered with 2xx at that time.
-    bool succeeded(Values& values) const;
-
-    bool has_address() const noexcept { return address_ != nullptr; }
-    bool has_status() const noexcept { return status_ != nullptr; }
-
-private:
-    static std::string_view of(const Variable* variable, Values& values)
-    {
-        return variable == nullptr ? std::string_view() : variable->value(values);
-    }
-
-    const Variable* path_;
-    const Variable* agent_;
-    const Variable* address_;
-    const Variable* status_;
-};
 
 /// The most frequent of some texts: Misra and Gries, Science of Computer Programming 2, 1982. Right
 /// if it is more than a fifth of them.
@@ -85,18 +58,19 @@ struct RefusedKey {
     }
 };
 
-/// The keys with the most refusals, of which a bounded number is remembered.
-class RefusedKeys {
-public:
-    static constexpr std::size_t most = 20'000;
+/// What a limit did to requests, or all limits together.
+struct Outcome {
+    static constexpr std::size_t most_refused_keys = 20'000;  // that are remembered
 
-    void add(std::string_view key, std::int64_t now, Values& values, const Evidence& evidence);
+    std::uint64_t requests = 0;   // that the limit applied to
+    std::uint64_t refused = 0;    // of these
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
+    FirstKeys<RefusedKey> refused_keys{ most_refused_keys };
 
-    /// At most this many, from the most refused on.
-    std::vector<RefusedKey> list(std::size_t count) const { return keys_.list(count); }
-
-private:
-    FirstKeys<RefusedKey> keys_{ most };
+    /// Notes the refusal of a request, which `refused` counts. `key`: empty if it is not known.
+    void note_refusal(
+        std::optional<std::string_view> key, std::int64_t now, Values& values,
+        const RequestFacts& facts);
 };
 
 }  // namespace ratelimit::rehearse

@@ -21,12 +21,11 @@ bool is_delayed(const Decider::Decided& limit, const LimitConf& conf)
 
 Rehearsal::Rehearsal(
     const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
-    const Options& options, const Evidence& evidence)
-    : evidence_(evidence), decider_(zones, limits, options.busiest), results_(limits.size())
+    const Options& options, const RequestFacts& facts)
+    : facts_(facts),
+      decider_(zones, limits, options.busiest),
+      results_(limits.size(), LimitResult(options.timeline))
 {
-    for (LimitResult& result : results_) {
-        result.minutes = Minutes(options.timeline);
-    }
     if (options.trace) {
         trace_.emplace(limits);
     }
@@ -124,7 +123,7 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
         note(*planned_[i], decider_.decided()[i], values, now);
     }
     if (trace_) {
-        trace_->add({ now, end, plan.fails_closed, evidence_.succeeded(values), asked_ });
+        trace_->add({ now, end, plan.fails_closed, facts_.succeeded(values), asked_ });
     }
     return passes;
 }
@@ -133,9 +132,7 @@ void Rehearsal::note(
     const PlannedLimit& planned, const Decider::Decided& limit, Values& values, std::int64_t now)
 {
     LimitResult& result = results_[planned.conf->number];
-    ++result.requests;
-    result.refused += limit.refused ? 1 : 0;
-    result.minutes.add(now, limit.refused);
+    result.note(now, limit.refused);
     if (!limit.check) {
         return;
     }
@@ -144,8 +141,7 @@ void Rehearsal::note(
         result.least_left = limit.verdict.remaining;
     }
     if (limit.refused) {
-        result.succeeded += evidence_.succeeded(values) ? 1 : 0;
-        result.refused_keys.add(limit.key->text, now, values, evidence_);
+        result.note_refusal(limit.key->text, now, values, facts_);
     }
 }
 

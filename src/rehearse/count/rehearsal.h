@@ -12,16 +12,21 @@
 
 namespace ratelimit::rehearse {
 
-/// What a limit did.
-struct LimitResult {
-    std::uint64_t requests = 0;  // that the limit applied to
-    std::uint64_t refused = 0;   // of these, by this limit
+/// What one limit did.
+struct LimitResult : Outcome {
     std::uint64_t delayed = 0;
     std::uint64_t malformed = 0;   // requests whose rate is malformed
     std::int64_t least_left = -1;  // the fewest requests that a key had left; -1: none was counted
     Minutes minutes;
-    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
-    RefusedKeys refused_keys;
+
+    explicit LimitResult(bool keep_minutes) : minutes(keep_minutes) {}
+
+    void note(std::int64_t now, bool is_refused)
+    {
+        ++requests;
+        refused += is_refused ? 1 : 0;
+        minutes.add(now, is_refused);
+    }
 };
 
 /// Evaluates the limits of requests, decides them, and notes what each limit did.
@@ -35,7 +40,7 @@ public:
 
     Rehearsal(
         const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits,
-        const Options& options, const Evidence& evidence);
+        const Options& options, const RequestFacts& facts);
 
     /// Returns whether the request passes. `now`: microseconds since the epoch, not before that of
     /// the last call.
@@ -65,7 +70,7 @@ private:
         const PlannedLimit& planned, const Decider::Decided& limit, Values& values,
         std::int64_t now);
 
-    const Evidence& evidence_;
+    const RequestFacts& facts_;
     Decider decider_;
     std::vector<LimitResult> results_;
     std::vector<AskedLimit> asked_;             // by the last request

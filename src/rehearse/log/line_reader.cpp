@@ -64,27 +64,20 @@ public:
         set_input(size);
     }
 
-    /// Decompresses at most `size` bytes; `more(out, size)` reads from the file. 0: the end, or
-    /// `problem` is set.
-    template <class More>
-    std::size_t read(char* out, std::size_t size, More&& more, std::string& problem, bool& cut_off)
+    /// Decompresses at most `size` bytes of the file. 0: the end, or it has a problem.
+    std::size_t read(LineReader& file, char* out, std::size_t size)
     {
-        cut_off = false;
         stream_.next_out = reinterpret_cast<Bytef*>(out);
         stream_.avail_out = static_cast<uInt>(size);
         while (stream_.avail_out == size) {
             if (stream_.avail_in == 0) {
-                set_input(more(input_.data(), input_.size()));
+                set_input(file.read_file(input_.data(), input_.size()));
             }
             if (stream_.avail_in == 0) {
-                problem = between_ ? "" : "the compressed data ends too early";
-                cut_off = !between_;
-                return 0;
+                return between_ ? 0 : file.fail("the compressed data ends too early");
             }
             if (between_ && inflateReset(&stream_) != Z_OK) {
-                problem = "cannot decompress";
-                cut_off = true;
-                return 0;
+                return file.fail("cannot decompress");
             }
             const bool first_byte = std::exchange(between_, false);
             const int result = inflate(&stream_, Z_NO_FLUSH);
@@ -93,9 +86,10 @@ public:
                 any_ = true;
             } else if (result != Z_OK && result != Z_BUF_ERROR) {
                 // As gzip does: bytes after a whole member may be padding.
-                cut_off = !first_byte || !any_;
-                problem = cut_off ? "the compressed data is damaged"
-                                  : "garbage after the compressed data was passed over";
+                if (!first_byte || !any_) {
+                    return file.fail("the compressed data is damaged");
+                }
+                file.problem_ = "garbage after the compressed data was passed over";
                 return 0;
             }
         }
@@ -149,36 +143,33 @@ std::size_t LineReader::read_file(char* out, std::size_t size)
         return 0;  // Ctrl-C: what was read is enough
     }
     if (count < 0) {
-        problem_ = std::strerror(errno);
-        cut_off_ = true;
-        return 0;
+        return fail(std::strerror(errno));
     }
     bytes_read_ += static_cast<std::uint64_t>(count);
     return static_cast<std::size_t>(count);
 }
 
-/// Moves the rest of the last line to the start of the buffer.
-void LineReader::keep_rest(std::size_t start)
+/// There is nothing more to read, but lines are missing.
+std::size_t LineReader::fail(const char* problem)
 {
-    std::memmove(buffer_.data(), buffer_.data() + start, end_ - start);
-    end_ -= start;
-    scanned_ -= start;
-    start_ = 0;
+    problem_ = problem;
+    cut_off_ = true;
+    return 0;
 }
 
 /// Reads more into the buffer. False: there is no more.
 bool LineReader::fill()
 {
-    if (start_ > 0) {
-        keep_rest(start_);
+    if (start_ > 0) {  // the rest of the last line is kept
+        std::memmove(buffer_.data(), buffer_.data() + start_, end_ - start_);
+        end_ -= start_;
+        start_ = 0;
     }
     if (buffer_.size() < end_ + block) {
         buffer_.resize(end_ + block);
     }
     char* const out = buffer_.data() + end_;
-    const auto from_file = [this](char* to, std::size_t size) { return read_file(to, size); };
-    if (first_) {
-        first_ = false;
+    if (bytes_read_ == 0) {
         std::size_t count = 0;
         std::size_t more = 0;
         do {  // a pipe may give one byte first
@@ -194,9 +185,8 @@ bool LineReader::fill()
         gzip_ = std::make_unique<Gzip>();
         gzip_->give(out, count);
     }
-    const std::size_t count = gzip_ == nullptr
-        ? read_file(out, block)
-        : gzip_->read(out, block, from_file, problem_, cut_off_);
+    const std::size_t count =
+        gzip_ == nullptr ? read_file(out, block) : gzip_->read(*this, out, block);
     end_ += count;
     return count > 0;
 }
@@ -204,15 +194,13 @@ bool LineReader::fill()
 LineReader::Result LineReader::next(std::string_view& line)
 {
     for (;;) {
-        const void* found = scanned_ == end_
-            ? nullptr
-            : std::memchr(buffer_.data() + scanned_, '\n', end_ - scanned_);
+        const void* found =
+            start_ == end_ ? nullptr : std::memchr(buffer_.data() + start_, '\n', end_ - start_);
         if (found != nullptr) {
             const auto at =
                 static_cast<std::size_t>(static_cast<const char*>(found) - buffer_.data());
             line = { buffer_.data() + start_, at - start_ };
             start_ = at + 1;
-            scanned_ = start_;
             if (line.ends_with('\r')) {
                 line.remove_suffix(1);
             }
@@ -220,7 +208,6 @@ LineReader::Result LineReader::next(std::string_view& line)
                 ? Result::too_long
                 : Result::line;
         }
-        scanned_ = end_;
         if (end_ - start_ > longest_line) {
             passing_over_ = true;
             start_ = end_;  // its bytes are not kept

@@ -47,7 +47,7 @@ private:
 
     std::size_t read_file(char* out, std::size_t size);
     bool fill();
-    void keep_rest(std::size_t start);
+    std::size_t fail(const char* problem);
 
     std::string path_;
     int file_ = -1;
@@ -57,11 +57,9 @@ private:
     bool cut_off_ = false;
     bool is_file_ = false;
     std::unique_ptr<Gzip> gzip_;  // null: not compressed, or nothing has been read
-    bool first_ = true;
     std::vector<char> buffer_;
-    std::size_t start_ = 0;    // of what has not been returned
-    std::size_t end_ = 0;      // of what has been read
-    std::size_t scanned_ = 0;  // there is no line feed before this
+    std::size_t start_ = 0;  // of what has not been returned
+    std::size_t end_ = 0;    // of what has been read
     bool passing_over_ = false;
 };
 

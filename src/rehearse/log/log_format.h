@@ -81,6 +81,19 @@ private:
 /// there is none.
 std::unique_ptr<LogFormat> text_format(std::string_view format, Escape escape, std::string title);
 
+/// A `log_format`.
+struct NamedFormat {
+    std::string name;
+    std::string text;
+    Escape escape = Escape::standard;
+
+    /// Throws InputError as text_format.
+    std::unique_ptr<LogFormat> make() const
+    {
+        return text_format(text, escape, "the log format \"" + name + "\"");
+    }
+};
+
 /// JSON objects, one a line, whose members are called as nginx's variables, those of this line.
 /// Null: the line is no object.
 std::unique_ptr<LogFormat> json_format(std::string_view first_line);

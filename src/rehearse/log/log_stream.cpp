@@ -15,22 +15,10 @@ std::string_view LogStream::first_line()
                                                      : std::string_view();
 }
 
-void LogStream::count_broken(std::string_view line)
-{
-    constexpr std::size_t shown = 120;
-    constexpr std::size_t most_lines = 100;
-    constexpr std::size_t most_bytes = 4096;  // of one line
-    ++counts_.broken;
-    if (counts_.first_broken.empty()) {
-        counts_.first_broken = line.substr(0, shown);
-    }
-    if (counts_.broken_lines.size() < most_lines && line.size() <= most_bytes) {
-        counts_.broken_lines.emplace_back(line);
-    }
-}
-
 bool LogStream::next(Record& out)
 {
+    constexpr std::size_t most_lines = 100;
+    constexpr std::size_t most_bytes = 65'536;  // of one line
     for (;;) {
         std::string_view line;
         const auto first = std::exchange(first_, std::nullopt);
@@ -46,11 +34,13 @@ bool LogStream::next(Record& out)
         if (result == LineReader::Result::line && format_->read(line, out)) {
             return true;
         }
-        ++counts_.skipped;
         if (result == LineReader::Result::too_long) {
             ++counts_.too_long;
-        } else {
-            count_broken(line);
+            continue;
+        }
+        ++counts_.broken;
+        if (counts_.broken_lines.size() < most_lines) {
+            counts_.broken_lines.emplace_back(line.substr(0, most_bytes));
         }
     }
 }

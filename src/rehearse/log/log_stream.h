@@ -12,14 +12,15 @@ namespace ratelimit::rehearse {
 /// How many lines were read, and what became of those that were not used.
 struct LineCounts {
     std::uint64_t lines = 0;
-    std::uint64_t skipped = 0;  // all that were not used
-    std::uint64_t broken = 0;   // of these: the format or the time does not fit
+    std::uint64_t broken = 0;  // the format or the time does not fit
     std::uint64_t too_long = 0;
     std::uint64_t late = 0;                 // further behind than the bound
     std::uint64_t crowded = 0;              // behind by less, but more lines came than can wait
     std::int64_t latest = 0;                // us: how far the furthest of the late lines was behind
-    std::string first_broken;               // the start of the first broken line
     std::vector<std::string> broken_lines;  // the first ones, to find out which format they have
+
+    /// All that were not used.
+    std::uint64_t skipped() const noexcept { return broken + too_long + late + crowded; }
 };
 
 /// The records of one log, in the order of its lines.
@@ -39,8 +40,6 @@ public:
     const LineReader& reader() const noexcept { return reader_; }
 
 private:
-    void count_broken(std::string_view line);
-
     LineReader reader_;
     LineCounts& counts_;
     LogFormat* format_ = nullptr;

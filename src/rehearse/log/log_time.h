@@ -20,13 +20,12 @@ public:
     explicit LogTime(TimeVariable variable) noexcept : variable_(variable) {}
 
     /// Microseconds since the epoch, from 1970 to 9999. Empty: not such a time.
-    std::optional<std::int64_t> parse(std::string_view text) noexcept;
+    std::optional<std::int64_t> parse(std::string_view text);
 
 private:
-    std::optional<std::int64_t> parse_local(std::string_view text) noexcept;
-
     TimeVariable variable_;
-    char last_minute_[32] = {};  // "22/Nov/2026:14:06" and the zone, +0100
+    std::string last_minute_;  // "22/Nov/2026:14:06"
+    std::string last_zone_;    // " +0100"
     std::int64_t last_minute_s_ = 0;
 };
 

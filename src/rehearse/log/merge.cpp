@@ -49,7 +49,6 @@ bool Merge::read_one()
 /// A record that is not behind by more than the bound is late only if too many others waited.
 void Merge::count_late(std::int64_t behind) noexcept
 {
-    ++counts_.skipped;
     if (behind <= bound_) {
         ++counts_.crowded;
         return;

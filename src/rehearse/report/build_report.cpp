@@ -98,8 +98,7 @@ namespace {
 
 /// Where a limit is written. With one server its locations are named as they are written; with
 /// several, the server comes first.
-template <class Limit>
-std::string title_of(const Limit& limit, const HttpConf& conf)
+std::string title_of(const WrittenLimit& limit, const HttpConf& conf)
 {
     if (!limit.server) {
         return limit.location;
@@ -153,7 +152,7 @@ LimitReport limit_report(const Rehearsed& subject, const LimitReqConf& limit, st
 {
     const LimitReqResult& result = subject.limit_reqs().results()[limit.number];
     LimitReport out;
-    out.result = &result.counts;
+    out.result = &result;
     out.keys = result.keys.numbers(0);
     out.exact = result.keys.exact();
     out.busiest = result.busiest.list(busiest);
@@ -190,7 +189,7 @@ TotalReport total_report(
     const Rehearsed& subject, const KeyTally& clients, std::size_t number, std::size_t busiest)
 {
     TotalReport out{ &subject, clients.numbers(number), clients.exact(),
-                     subject.totals().clients.list(busiest) };
+                     subject.totals().refused_keys.list(busiest) };
     for (RefusedKey& one : out.refused_clients) {
         one.key = printable(one.key);
     }

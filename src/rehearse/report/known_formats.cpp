@@ -3,38 +3,10 @@
 #include "rehearse/conf/input_error.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ratelimit::rehearse {
 
 namespace {
-
-struct Known {
-    std::string_view name;
-    std::string_view format;
-};
-
-// A format stands before those that its lines fit, too: a last variable takes the rest of a line.
-constexpr std::array<Known, 5> known_formats = { {
-    // ingress-nginx, "log-format-upstream"
-    { "ingress",
-      R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
-      R"("$http_referer" "$http_user_agent" $request_length $request_time )"
-      R"([$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr )"
-      R"($upstream_response_length $upstream_response_time $upstream_status $req_id)" },
-    // nginx.org's nginx.conf
-    { "main",
-      R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
-      R"("$http_referer" "$http_user_agent" "$http_x_forwarded_for")" },
-    // Apache's: %v:%p %h %l %u %t "%r" %>s %O "%{Referer}i" "%{User-Agent}i"
-    { "vhost_combined",
-      R"($server_name:$server_port $remote_addr - $remote_user [$time_local] "$request" $status )"
-      R"($body_bytes_sent "$http_referer" "$http_user_agent")" },
-    { "combined", combined_format },
-    // Apache's, and NCSA's
-    { "common",
-      R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent)" },
-} };
 
 bool is_number(std::string_view text) noexcept
 {
@@ -69,24 +41,29 @@ bool fits(LogFormat& format, const std::vector<std::string>& lines)
 
 }  // namespace
 
-std::unique_ptr<LogFormat> known_format(std::string_view name)
+const std::vector<NamedFormat>& known_formats()
 {
-    for (const Known& one : known_formats) {
-        if (one.name == name) {
-            return text_format(
-                one.format, Escape::standard, "the log format \"" + std::string(name) + "\"");
-        }
-    }
-    return nullptr;
-}
-
-std::string known_format_names()
-{
-    std::string names;
-    for (const Known& one : known_formats) {
-        names += (names.empty() ? "" : ", ") + std::string(one.name);
-    }
-    return names;
+    static const std::vector<NamedFormat> all = {
+        // ingress-nginx, "log-format-upstream"
+        { "ingress",
+          R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
+          R"("$http_referer" "$http_user_agent" $request_length $request_time )"
+          R"([$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr )"
+          R"($upstream_response_length $upstream_response_time $upstream_status $req_id)" },
+        // nginx.org's nginx.conf
+        { "main",
+          R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
+          R"("$http_referer" "$http_user_agent" "$http_x_forwarded_for")" },
+        // Apache's: %v:%p %h %l %u %t "%r" %>s %O "%{Referer}i" "%{User-Agent}i"
+        { "vhost_combined",
+          R"($server_name:$server_port $remote_addr - $remote_user [$time_local] "$request" $status )"
+          R"($body_bytes_sent "$http_referer" "$http_user_agent")" },
+        { "combined", std::string(combined_format) },
+        // Apache's, and NCSA's
+        { "common",
+          R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent)" },
+    };
+    return all;
 }
 
 std::string fitting_format(const std::vector<std::string>& lines, const HttpConf& conf)
@@ -94,10 +71,10 @@ std::string fitting_format(const std::vector<std::string>& lines, const HttpConf
     if (lines.empty()) {
         return {};
     }
-    for (const std::string& name : conf.log_format_names()) {
+    for (const NamedFormat& one : conf.formats) {
         try {
-            if (fits(*conf.log_format(name), lines)) {
-                return "--format " + name;
+            if (fits(*one.make(), lines)) {
+                return "--format " + one.name;
             }
         } catch (const InputError&) {
             continue;  // a format that no line can be divided by
@@ -109,9 +86,9 @@ std::string fitting_format(const std::vector<std::string>& lines, const HttpConf
         const auto json = json_format(*first);
         return json != nullptr && fits(*json, lines) ? "--log-format json" : "";
     }
-    for (const Known& one : known_formats) {
-        if (fits(*known_format(one.name), lines)) {
-            return "--format " + std::string(one.name);
+    for (const NamedFormat& one : known_formats()) {
+        if (fits(*one.make(), lines)) {
+            return "--format " + one.name;
         }
     }
     return {};

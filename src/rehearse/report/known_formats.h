@@ -3,19 +3,15 @@
 #include "rehearse/log/log_format.h"
 #include "rehearse/route/http_conf.h"
 
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ratelimit::rehearse {
 
-/// A format that is known by its name, without a log_format: those of nginx, of Apache and of
-/// Kubernetes' ingress-nginx. Null: there is none of that name.
-std::unique_ptr<LogFormat> known_format(std::string_view name);
-
-/// The names of the known formats, for messages: "combined, common, ...".
-std::string known_format_names();
+/// The formats that are known without a log_format: those of nginx, of Apache and of Kubernetes'
+/// ingress-nginx. A format stands before those that its lines fit, too: a last variable takes the
+/// rest of a line.
+const std::vector<NamedFormat>& known_formats();
 
 /// The option that names the format which these lines have: "--format main", or "--log-format
 /// json". At least nine of ten must have it. Formats of the configuration are tried first. Empty:

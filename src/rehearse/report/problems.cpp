@@ -46,12 +46,13 @@ bool wants_sorting(const LineCounts& counts) noexcept
 
 void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<std::string>& out)
 {
+    constexpr std::size_t shown = 120;
     if (counts.broken > 0) {
         out.push_back(
             number_text(
                 counts.broken, "it does not have the log's format: ",
                 "they do not have the log's format; the first is: ")
-            + printable(counts.first_broken));
+            + printable(counts.broken_lines.front().substr(0, shown)));
     }
     if (counts.too_long > 0) {
         out.push_back(
@@ -74,14 +75,14 @@ void add_problems(Report& report, const Tolerance& tolerance, const std::string&
         report.problems.emplace_back("the log has no line");
         return;
     }
-    const double share = static_cast<double>(counts.skipped) / static_cast<double>(counts.lines);
-    if (share > tolerance.skipped || counts.skipped == counts.lines) {
+    const double share = static_cast<double>(counts.skipped()) / static_cast<double>(counts.lines);
+    if (share > tolerance.skipped || counts.skipped() == counts.lines) {
         std::string& problem = report.problems.emplace_back();
         add(problem, "%.3g %% of the lines were skipped (%" PRIu64 " of %" PRIu64 ")", 100 * share,
-            counts.skipped, counts.lines);
+            counts.skipped(), counts.lines);
         problem += format.empty() ? "" : "; those without the log's format fit " + format;
     }
-    if (counts.skipped == counts.lines || tolerance.unreached) {
+    if (counts.skipped() == counts.lines || tolerance.unreached) {
         return;
     }
     for (const LimitReport& limit : report.limits) {

@@ -53,8 +53,8 @@ struct TotalReport {
     std::vector<RefusedKey> refused_clients;  // printable
 
     const Totals& counts() const noexcept { return subject->totals(); }
-    bool has_clients() const noexcept { return subject->evidence().has_address(); }
-    bool has_status() const noexcept { return subject->evidence().has_status(); }
+    bool has_clients() const noexcept { return subject->facts().address != nullptr; }
+    bool has_status() const noexcept { return subject->facts().status != nullptr; }
 };
 
 /// --against: what another configuration would change.

@@ -106,7 +106,7 @@ std::string json_report(const Report& report)
             report.total.counts().reached[i];
     }
     Json all = { { "lines", report.counts.lines },
-                 { "skipped", report.counts.skipped },
+                 { "skipped", report.counts.skipped() },
                  { "usable", report.problems.empty() },
                  { "problems", report.problems },
                  { "requests", reached },

@@ -238,7 +238,8 @@ std::string text_report(const Report& report)
     for (const std::string& failure : report.failures) {
         out += "FAILED: " + failure + "\n";
     }
-    add(out, "%" PRIu64 " lines, %" PRIu64 " skipped", report.counts.lines, report.counts.skipped);
+    add(out, "%" PRIu64 " lines, %" PRIu64 " skipped", report.counts.lines,
+        report.counts.skipped());
     if (report.first_time >= 0) {
         add(out, ", from %s to %s", time_of(report.first_time).c_str(),
             time_of(report.last_time).c_str());

@@ -44,56 +44,41 @@ bool exceeds(const FailIf& condition, std::uint64_t part, std::uint64_t whole) n
     return condition.or_equal ? value >= condition.bound.value : value > condition.bound.value;
 }
 
-std::string message(
-    const FailIf& condition, const std::string& of, std::uint64_t part, std::uint64_t whole)
+/// `keys`: of the limit, or clients of all limits.
+std::optional<std::string> failure_by(
+    const FailIf& condition, const Outcome& outcome, const KeyTally::Numbers& keys,
+    const char* key_name, const std::string& of)
 {
-    std::string out = condition.text;
-    add(out, ": %.4g %% (%" PRIu64 " of %" PRIu64 ") %s", percent(part, whole), part, whole,
-        of.c_str());
-    return out;
-}
-
-std::optional<std::string> failure_of_limit(const FailIf& condition, const LimitReport& limit)
-{
-    std::uint64_t part = limit.result->refused;
-    std::uint64_t whole = limit.result->requests;
-    std::string what = "requests";
-    if (condition.metric == Metric::refused_succeeded) {
-        part = limit.result->succeeded;
-    } else if (condition.metric == Metric::refused_keys) {
-        part = limit.keys.keys_refused;
-        whole = limit.keys.keys;
-        what = "keys";
+    const bool of_requests =
+        condition.metric == Metric::refused || condition.metric == Metric::refused_succeeded;
+    const std::uint64_t refused =
+        condition.metric == Metric::refused ? outcome.refused : outcome.succeeded;
+    const std::uint64_t part = of_requests ? refused : keys.keys_refused;
+    const std::uint64_t whole = of_requests ? outcome.requests : keys.keys;
+    if (!exceeds(condition, part, whole)) {
+        return std::nullopt;
     }
-    return exceeds(condition, part, whole) ? std::optional(message(
-               condition, what + " of " + limit.zone + " at " + limit.location, part, whole))
-                                           : std::nullopt;
+    std::string out = condition.text;
+    add(out, ": %.4g %% (%" PRIu64 " of %" PRIu64 ") %s%s", percent(part, whole), part, whole,
+        of_requests ? "requests" : key_name, of.c_str());
+    return out;
 }
 
 std::optional<std::string> failure_of_all(const FailIf& condition, const Report& report)
 {
-    const TotalReport& total = report.total;
-    std::uint64_t part = total.counts().refused;
-    std::uint64_t whole = total.counts().requests;
-    std::string what = "requests";
-    if (condition.metric == Metric::refused_succeeded) {
-        part = total.counts().succeeded;
-    } else if (condition.metric != Metric::refused) {
-        if (!total.has_clients()) {
-            throw InputError("--fail-if: the log has no $remote_addr to count clients by");
-        }
-        part = total.clients.keys_refused;
-        whole = total.clients.keys;
-        what = "clients";
+    const bool of_clients =
+        condition.metric != Metric::refused && condition.metric != Metric::refused_succeeded;
+    if (of_clients && !report.total.has_clients()) {
+        throw InputError("--fail-if: the log has no $remote_addr to count clients by");
     }
+    KeyTally::Numbers clients = report.total.clients;
     if (condition.metric == Metric::newly_refused) {
         if (!report.against) {
             throw InputError("--fail-if: \"newly_refused\" needs --against");
         }
-        part = report.against->newly;
+        clients.keys_refused = report.against->newly;
     }
-    return exceeds(condition, part, whole) ? std::optional(message(condition, what, part, whole))
-                                           : std::nullopt;
+    return failure_by(condition, report.total.counts(), clients, "clients", "");
 }
 
 }  // namespace
@@ -149,7 +134,9 @@ std::optional<std::string> failure_of(const FailIf& condition, const Report& rep
         const bool meant = condition.zone.empty() ? !limit.shadow : limit.zone == condition.zone;
         known = known || meant;
         if (meant && !failure) {
-            failure = failure_of_limit(condition, limit);
+            failure = failure_by(
+                condition, *limit.result, limit.keys, "keys",
+                " of " + limit.zone + " at " + limit.location);
         }
     }
     if (!known) {

@@ -41,7 +41,7 @@ void DecisionList::add(Values& values, Reached reached, bool passes)
     line.pop_back();  // the Z
     line += fraction;
     for (const Variable* one : { address_, request_ }) {
-        line += (one == nullptr ? "" : csv_field(printable(one->value(values)))) + ",";
+        line += csv_field(printable(value_of(one, values))) + ",";
     }
     line += reached != Reached::limits ? place_name(reached)
         : passes                       ? std::string_view("passed")

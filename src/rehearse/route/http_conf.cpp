@@ -11,6 +11,22 @@ namespace {
 
 using Directives = std::vector<const Directive*>;
 
+NamedFormat format_of(const Directive& directive)
+{
+    NamedFormat out{ directive.args[0], {} };
+    for (std::size_t i = 1; i < directive.args.size(); ++i) {
+        const std::string& word = directive.args[i];
+        if (i == 1 && word.starts_with("escape=")) {
+            out.escape = word == "escape=json" ? Escape::json
+                : word == "escape=none"        ? Escape::none
+                                               : Escape::standard;
+        } else {
+            out.text += word;
+        }
+    }
+    return out;
+}
+
 /// The directives of http {}.
 Directives http_level(const std::vector<Directive>& all)
 {
@@ -38,7 +54,7 @@ public:
         for (const Directive* one : all) {
             define(*one);
         }
-        const Inherited http = level(all, {}, "http");
+        const Surroundings http = level(all, {}, "http");
         Directives loose;  // locations outside of any server
         for (const Directive* one : all) {
             if (one->name == "server" && one->has_block) {
@@ -71,7 +87,7 @@ private:
         }
     }
 
-    /// Maps, geos and zones.
+    /// Maps, geos, zones and formats.
     void define(const Directive& one)
     {
         Definitions& known = conf_.definitions;
@@ -101,26 +117,23 @@ private:
             conf_.zones.push_back(std::move(zone));
         } else if (one.name == "limit_req_zone") {
             conf_.limit_req_zones.push_back(read_limit_req_zone(one));
+        } else if (one.name == "log_format" && one.args.size() >= 2) {
+            conf_.formats.push_back(format_of(one));
         }
     }
 
     /// The settings that a level hands down.
-    Inherited level(const Directives& all, Inherited outer, const std::string& title)
+    Surroundings level(const Directives& all, const Surroundings& outer, const std::string& title)
     {
         std::shared_ptr<std::vector<std::size_t>> limits;
         bool off = false;
         bool api = false;  // has only limits of its own
-        outer.around = outer.around.inner(all);
+        Surroundings own = outer.inner(all);
         for (const Directive* one : all) {
             api = api || one->name == "ratelimit_api";
             if (is_unknown_phase(*one)) {
                 conf_.warnings.push_back(
                     "\"" + one->name + "\" is not followed in " + one->place.text());
-            }
-            if (one->name == "ratelimit_fail_mode" && one->args.size() == 1) {
-                outer.closed = one->args[0] == "closed";
-            } else if (one->name == "ratelimit_dry_run" && one->args.size() == 1) {
-                outer.dry_run = one->args[0] == "on";
             }
             if (one->name != "ratelimit") {
                 continue;
@@ -140,14 +153,14 @@ private:
             }
         }
         if (limits != nullptr || api) {
-            outer.limits = limits;
+            own.limits = limits;
         }
-        read_limit_reqs(all, outer, title);
-        return outer;
+        read_limit_reqs(all, own, title);
+        return own;
     }
 
     /// nginx's own limits, which only a level that has none inherits.
-    void read_limit_reqs(const Directives& all, Inherited& level, const std::string& title)
+    void read_limit_reqs(const Directives& all, Surroundings& level, const std::string& title)
     {
         std::vector<LimitReqConf> limits;
         bool known = true;
@@ -167,14 +180,14 @@ private:
         if (known && limits.empty()) {
             return;
         }
-        level.around.limit_req = !known;
+        level.limit_req = !known;
         level.limit_reqs = nullptr;
         if (!known) {
             return;
         }
         auto numbers = std::make_shared<std::vector<std::size_t>>();
         for (LimitReqConf& limit : limits) {
-            limit.dry_run = level.around.limit_req_dry_run;
+            limit.dry_run = level.limit_req_dry_run;
             add(conf_.limit_reqs, std::move(limit), title, *numbers);
         }
         level.limit_reqs = std::move(numbers);
@@ -211,7 +224,7 @@ private:
         add(conf_.limits, std::move(limit), title, limits);
     }
 
-    void read_server(const Directives& all, const Directive& directive, const Inherited& http)
+    void read_server(const Directives& all, const Directive& directive, const Surroundings& http)
     {
         auto server = std::make_unique<ServerConf>();
         bool listens = false;
@@ -241,7 +254,8 @@ private:
     }
 
     void read_level(
-        Location& location, const Directives& all, const Inherited& outer, const std::string& title)
+        Location& location, const Directives& all, const Surroundings& outer,
+        const std::string& title)
     {
         location.own = level(all, outer, title);
         for (const Directive* one : all) {
@@ -254,8 +268,7 @@ private:
             } else if (one->name == "try_files" && one->args.size() >= 2) {
                 location.try_files = one;
             } else if (one->name == "limit_except" && one->has_block) {
-                location.limit_except =
-                    LimitExcept{ one->args, location.own.around.inner(one->inner()) };
+                location.limit_except = LimitExcept{ one->args, location.own.inner(one->inner()) };
             } else if (is_handler(*one)) {
                 location.handler = one;
             }
@@ -284,40 +297,6 @@ std::string ServerConf::title() const
     }
     const Place& place = top.directive->place;
     return place.file == "the configuration" ? "" : place.text();
-}
-
-std::unique_ptr<LogFormat> HttpConf::log_format(const std::string& name) const
-{
-    for (const Directive* one : http_level(text)) {
-        if (one->name != "log_format" || one->args.size() < 2 || one->args[0] != name) {
-            continue;
-        }
-        Escape escape = Escape::standard;
-        std::string format;
-        for (std::size_t i = 1; i < one->args.size(); ++i) {
-            const std::string& word = one->args[i];
-            if (i == 1 && word.starts_with("escape=")) {
-                escape = word == "escape=json" ? Escape::json
-                    : word == "escape=none"    ? Escape::none
-                                               : Escape::standard;
-            } else {
-                format += word;
-            }
-        }
-        return text_format(format, escape, "the log format \"" + name + "\"");
-    }
-    return nullptr;
-}
-
-std::vector<std::string> HttpConf::log_format_names() const
-{
-    std::vector<std::string> names;
-    for (const Directive* one : http_level(text)) {
-        if (one->name == "log_format" && one->args.size() >= 2) {
-            names.push_back(one->args[0]);
-        }
-    }
-    return names;
 }
 
 std::unique_ptr<HttpConf> read_http_conf(std::vector<Directive> text)

@@ -33,11 +33,8 @@ struct HttpConf {
     std::vector<LimitReqZone> limit_req_zones;
     std::vector<LimitReqConf> limit_reqs;  // by LimitReqConf::number
     std::vector<std::unique_ptr<ServerConf>> servers;
+    std::vector<NamedFormat> formats;
     std::vector<std::string> warnings;  // about directives that are not followed
-
-    /// A format named by log_format; null: there is none of that name.
-    std::unique_ptr<LogFormat> log_format(const std::string& name) const;
-    std::vector<std::string> log_format_names() const;
 };
 
 /// Throws InputError.

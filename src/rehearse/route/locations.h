@@ -16,15 +16,6 @@
 
 namespace ratelimit::rehearse {
 
-/// What a level of the configuration hands down to the levels in it.
-struct Inherited {
-    std::shared_ptr<const std::vector<std::size_t>> limits;      // numbers; null or empty: none
-    std::shared_ptr<const std::vector<std::size_t>> limit_reqs;  // the same
-    bool closed = false;                                         // ratelimit_fail_mode closed
-    bool dry_run = false;
-    Surroundings around;
-};
-
 /// A server, or a location of it.
 struct Location {
     enum class Kind : std::uint8_t {
@@ -38,9 +29,9 @@ struct Location {
 
     Kind kind = Kind::server;
     std::string text;  // of a prefix, or the whole pattern
-    Inherited own;
+    Surroundings own;
     const Location* parent = nullptr;  // null: it is the server
-    std::optional<Regex> regex;
+    std::optional<RequestRegex> regex;
     const Directive* directive = nullptr;
     std::vector<const Directive*> rewrites;  // of the rewrite module, in their order
     bool answers = false;                    // by `return`, whatever the request is
@@ -50,13 +41,12 @@ struct Location {
     std::vector<std::unique_ptr<Location>> children;
 
     // Compiled from them.
-    std::optional<Plan> plan;  // empty: no limits
-    std::optional<LimitReqPlan> limit_req_plan;
+    std::optional<Plan> plan;     // empty: no limits
+    LimitReqPlan limit_req_plan;  // the same
     RewriteProgram program;
-    Captures captures;                   // of the regular expression
     std::optional<Expression> fallback;  // of try_files, if it is a path
     std::vector<Expression> index_files;
-    std::vector<Expression> error_targets;  // of own.around.error_pages
+    std::vector<Expression> error_targets;  // of own.error_pages
 
     /// As it is written: "/api/", "= /login", "~ \.php$".
     std::string title() const;

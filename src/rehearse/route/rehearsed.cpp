@@ -23,10 +23,10 @@ Rehearsed::Rehearsed(
     const Rehearsal::Options& options)
     : conf_(std::move(conf)),
       variables_(format, conf_->definitions),
-      site_(*conf_, variables_, server),
-      evidence_(variables_),
-      rehearsal_(conf_->zones, conf_->limits, options, evidence_),
-      limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, evidence_),
+      facts_(variables_),
+      site_(*conf_, variables_, facts_, server),
+      rehearsal_(conf_->zones, conf_->limits, options, facts_),
+      limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, facts_),
       values_(format.escape())
 {
     if (site_.may_doubt()) {
@@ -105,10 +105,9 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
     ++totals_.reached[static_cast<std::size_t>(reached)];
     if (result == Result::refused) {
         ++totals_.refused;
-        totals_.succeeded += evidence_.succeeded(values_) ? 1 : 0;
-        if (evidence_.has_address()) {
-            totals_.clients.add(evidence_.address(values_), record.time, values_, evidence_);
-        }
+        totals_.note_refusal(
+            facts_.address == nullptr ? std::nullopt : std::optional(address()), record.time,
+            values_, facts_);
     }
     if (bounds_) {
         note_bounds(route);

@@ -18,12 +18,8 @@ namespace ratelimit::rehearse {
 std::unique_ptr<HttpConf> read_site_conf(
     const std::string& path, std::vector<std::string>& warnings);
 
-/// All limits of a configuration together.
-struct Totals {
-    std::uint64_t requests = 0;   // that met a limit
-    std::uint64_t refused = 0;    // of these, by limits that are no shadows
-    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
-    RefusedKeys clients;
+/// All limits of a configuration together, but shadows refuse nothing. The keys are the clients.
+struct Totals : Outcome {
     std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
 };
 
@@ -52,11 +48,11 @@ public:
     const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
     /// The number of doubtful requests by directive; one request can have several.
     const std::map<const Directive*, std::uint64_t>& doubts() const noexcept { return doubts_; }
-    const Evidence& evidence() const noexcept { return evidence_; }
+    const RequestFacts& facts() const noexcept { return facts_; }
     Rehearsal& rehearsal() noexcept { return rehearsal_; }
     const LimitReqs& limit_reqs() const noexcept { return limit_reqs_; }
     /// Of the last request; empty: not in the log.
-    std::string_view address() { return evidence_.address(values_); }
+    std::string_view address() { return value_of(facts_.address, values_); }
 
 private:
     void note_bounds(const Route& likely);
@@ -64,8 +60,8 @@ private:
 
     std::unique_ptr<HttpConf> conf_;
     Variables variables_;
+    RequestFacts facts_;
     Site site_;
-    Evidence evidence_;
     Rehearsal rehearsal_;
     LimitReqs limit_reqs_;
     Values values_;

@@ -13,10 +13,9 @@ using Step = RewriteProgram::Step;
 using Condition = RewriteProgram::Condition;
 
 /// As nginx does it in `if` and `rewrite`: one that does not match leaves no $1.
-bool match_or_clear(
-    const Captures& captures, const Regex& regex, std::string_view subject, Values& values)
+bool match_or_clear(const RequestRegex& regex, std::string_view subject, Values& values)
 {
-    const bool found = captures.match(regex, subject, values);
+    const bool found = regex.match(subject, values);
     if (!found) {
         values.rewritten().captures.clear();
     }
@@ -41,7 +40,7 @@ std::vector<std::string> condition_words(const Directive& directive)
 const Directive* needed_set(const Directive& directive, const Scope& scope)
 {
     if (directive.name == "set") {
-        const bool needed = !directive.args.empty() && scope.is_needed(directive.args[0]);
+        const bool needed = !directive.args.empty() && scope.needed(directive.args[0]) != nullptr;
         return needed ? &directive : nullptr;
     }
     if (directive.name == "if") {
@@ -109,7 +108,7 @@ Condition condition_of(const Directive& directive, Scope& scope)
     }
     out.kind = Condition::Kind::matches;
     out.regex.emplace(words[2], operation == "~*", directive.place);
-    out.captures = scope.captures_of(*out.regex);
+    scope.bind(*out.regex);
     return out;
 }
 
@@ -145,7 +144,7 @@ Step rewrite_of(const Directive& directive, Scope& scope)
     Step step;
     step.kind = Step::Kind::rewrite;
     step.regex.emplace(args[0], false, directive.place);
-    step.captures = scope.captures_of(*step.regex);
+    scope.bind(*step.regex);
     const std::string flag = args.size() == 3 ? args[2] : "";
     step.last = flag == "last" || flag == "break";
     step.stays = flag == "break";
@@ -285,7 +284,7 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
     case Kind::equal:
         return (left.value(values, own) == right) != negated;
     case Kind::matches:
-        return match_or_clear(captures, *regex, left.value(values, own), values) != negated;
+        return match_or_clear(*regex, left.value(values, own), values) != negated;
     case Kind::exists:
         return facts.exists(values, file, *directive) != negated;
     case Kind::answered:
@@ -297,7 +296,7 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
 bool RewriteProgram::rewrite(const Step& step, Values& values, Result& result)
 {
     const std::string path(values.rewritten().path);
-    if (!match_or_clear(step.captures, *step.regex, path, values)) {
+    if (!match_or_clear(*step.regex, path, values)) {
         return true;
     }
     if (step.redirects) {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rehearse/route/request_facts.h"
 #include "rehearse/values/regex.h"
+#include "rehearse/values/request_facts.h"
 #include "rehearse/values/variables.h"
 
 #include <optional>
@@ -52,8 +52,7 @@ public:
         bool negated = false;
         Expression left;
         std::string right;
-        std::optional<Regex> regex;
-        Captures captures;
+        std::optional<RequestRegex> regex;
         FileKind file = FileKind::file;
         const Directive* directive = nullptr;  // of `exists`
         int status = 0;
@@ -68,8 +67,7 @@ public:
         Expression value;
         std::optional<Expression> args;  // of `rewrite`: the new ones
         bool keeps_args = false;         // the old ones are added to them
-        std::optional<Regex> regex;
-        Captures captures;
+        std::optional<RequestRegex> regex;
         bool last = false;       // `rewrite ... last` and `break` end the program
         bool stays = false;      // `break`: the location is not left
         bool redirects = false;  // `redirect`, `permanent`, or a URL

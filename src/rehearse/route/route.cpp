@@ -72,17 +72,17 @@ Reached Router::access(Walk& walk, const Surroundings& around) const
 Reached Router::limit_req(Walk& walk) const
 {
     const Location& location = *walk.location;
-    const Surroundings& own = location.own.around;
-    const bool by_status = own.limit_req || (location.limit_req_plan && trusts_status_);
-    if (location.limit_req_plan && !walk.is_counted) {
+    const Surroundings& own = location.own;
+    const LimitReqPlan& plan = location.limit_req_plan;
+    const bool by_status = own.limit_req || (!plan.empty() && trusts_status_);
+    if (!plan.empty() && !walk.is_counted) {
         const auto time = walk.values.record().time;
-        const LimitReqPlan& plan = *location.limit_req_plan;
         const auto result = walk.values.follows_all()
             ? walk.limit_reqs.follow(plan, walk.values, time)
             : walk.limit_reqs.decide(plan, walk.values, time);
         walk.is_counted = result != LimitReqs::Result::unlimited;
         if (!by_status && walk.is_counted) {
-            walk.route.limit_req = plan.dry_run ? LimitReqs::Result::passes : result;
+            walk.route.limit_req = own.limit_req_dry_run ? LimitReqs::Result::passes : result;
         }
         if (walk.route.limit_req == LimitReqs::Result::refused) {
             return Reached::limit_req;
@@ -99,7 +99,7 @@ Reached Router::limit_req(Walk& walk) const
 Reached Router::around(Walk& walk) const
 {
     const Location& location = *walk.location;
-    const Surroundings& own = location.own.around;
+    const Surroundings& own = location.own;
     if (facts_.was_unreadable(walk.values, location.handler != nullptr)) {
         return Reached::malformed;
     }
@@ -116,7 +116,7 @@ Reached Router::around(Walk& walk) const
 Router::Next Router::in_location(Walk& walk) const
 {
     const Location& location = *walk.location;
-    if (location.own.around.internal && !walk.values.rewritten().redirected) {
+    if (location.own.internal && !walk.values.rewritten().redirected) {
         walk.end(Reached::internal);
         return error_page(walk, 404);
     }
@@ -127,10 +127,9 @@ Router::Next Router::in_location(Walk& walk) const
     const Reached before = around(walk);
     if (before != Reached::none) {
         walk.end(before);
-        const int status = before == Reached::denied ? 403
-            : walk.route.limit_req == LimitReqs::Result::refused
-            ? location.own.around.limit_req_status
-            : facts_.status_of(walk.values);
+        const int status = before == Reached::denied             ? 403
+            : walk.route.limit_req == LimitReqs::Result::refused ? location.own.limit_req_status
+                                                                 : facts_.status_of(walk.values);
         return error_page(walk, status);
     }
     if (location.plan) {
@@ -217,7 +216,7 @@ Router::Next Router::index(Walk& walk) const
                     : by_upstream);
         const bool is_final =
             facts_.final_path != nullptr && facts_.final_path->value(walk.values) == path;
-        const Directive* asker = walk.location->own.around.index;
+        const Directive* asker = walk.location->own.index;
         if (is_final
             || (facts_.final_path == nullptr && fits && location != nullptr
                 && (by_upstream || location->plan)
@@ -237,11 +236,11 @@ Router::Next Router::index(Walk& walk) const
 Router::Next Router::error_page(Walk& walk, int status) const
 {
     const Location& location = walk.location == nullptr ? walk.server.top : *walk.location;
-    const auto& pages = location.own.around.error_pages;
+    const auto& pages = location.own.error_pages;
     if (pages == nullptr || walk.has_error_page) {
         return Next::done;
     }
-    const bool by_nginx = walk.route.reached != Reached::none || location.own.around.intercepts;
+    const bool by_nginx = walk.route.reached != Reached::none || location.own.intercepts;
     const auto hidden = [&](const ErrorPage& page) {
         const Directive& asker = *page.directive;
         if (walk.route.reached != Reached::none) {
@@ -264,7 +263,7 @@ Router::Next Router::error_page(Walk& walk, int status) const
             continue;  // the upstream's answer is not changed
         }
         if (page.code == status || (changed && hidden(page))) {
-            walk.has_error_page = !location.own.around.recursive_errors;
+            walk.has_error_page = !location.own.recursive_errors;
             std::string own;
             return redirect(walk, std::string(location.error_targets[i].value(walk.values, own)));
         }
@@ -305,7 +304,7 @@ void Router::set_captures(const Location& location, Walk& walk)
         set_captures(*location.parent, walk);
     }
     if (location.regex) {
-        location.captures.match(*location.regex, walk.values.rewritten().path, walk.values);
+        location.regex->match(walk.values.rewritten().path, walk.values);
     }
 }
 
@@ -320,9 +319,9 @@ Router::Next Router::find_location_of(Walk& walk) const
     if (facts_.path != nullptr) {
         set_captures(*walk.location, walk);
     }
-    const bool internal = walk.location->own.around.internal && !walk.values.rewritten().redirected;
+    const bool internal = walk.location->own.internal && !walk.values.rewritten().redirected;
     if (!internal && !walk.is_cut
-        && facts_.body_is_longer(walk.values, walk.location->own.around.most_body)) {
+        && facts_.body_is_longer(walk.values, walk.location->own.most_body)) {
         walk.is_cut = true;
         walk.end(Reached::too_large);
         return error_page(walk, 413);
@@ -347,7 +346,7 @@ bool Router::may_doubt(const ServerConf& server) const
 {
     bool found = server.redirector != nullptr && !(server.only_tls && facts_.scheme != nullptr);
     for_each_location(server.top, [&](const Location& one) {
-        const Surroundings& own = one.own.around;
+        const Surroundings& own = one.own;
         const bool asks = one.program.asks_for_files()
             || (!one.plan
                 && (one.try_files != nullptr || own.index != nullptr

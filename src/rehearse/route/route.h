@@ -1,8 +1,7 @@
 #pragma once
 
 #include "rehearse/route/http_conf.h"
-#include "rehearse/route/request_facts.h"
-#include "rehearse/route/route_setup.h"
+#include "rehearse/values/request_facts.h"
 
 #include <cstdint>
 #include <string>
@@ -40,21 +39,14 @@ struct Route {
 /// that it has.
 class Router {
 public:
-    explicit Router(Variables& variables) : facts_(variables) {}
-
-    /// After declare_routes. May be called again as more variables are needed; warnings are those
-    /// of the last call.
-    void compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings)
-    {
-        compile_routes(server, scope, facts_, warnings);
-    }
+    explicit Router(const RequestFacts& facts) : facts_(facts) {}
 
     /// Call Values::begin before, or another function of it that begins a course of the request.
     /// `limit_reqs` decides on the way.
     Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
 
     /// Whether there can be questions about requests of the server that the log does not answer
-    /// (Values::in_doubt). Call after `compile`.
+    /// (Values::in_doubt). Call after compile_routes.
     bool may_doubt(const ServerConf& server) const;
 
     /// The status tells what limit_req refused: the log is not exact enough to compute it.
@@ -106,7 +98,7 @@ private:
     Next error_page(Walk& walk, int status) const;
     Next redirect(Walk& walk, std::string_view target) const;
 
-    RequestFacts facts_;
+    const RequestFacts& facts_;
     bool trusts_status_ = false;
 };
 

@@ -24,7 +24,7 @@ void compile_targets(Location& location, Scope& scope, std::vector<std::string>&
             location.fallback = compiled(last, *location.try_files);
         }
     }
-    const Surroundings& around = location.own.around;
+    const Surroundings& around = location.own;
     location.index_files.clear();
     for (const std::string& name : around.index_files) {
         location.index_files.push_back(
@@ -42,7 +42,7 @@ void compile_targets(Location& location, Scope& scope, std::vector<std::string>&
 void warn_of_unknown(
     const Location& location, const RequestFacts& facts, std::vector<std::string>& warnings)
 {
-    const Surroundings& around = location.own.around;
+    const Surroundings& around = location.own;
     for (const Directive* one : { around.auth_basic, around.auth_request }) {
         if (one != nullptr && facts.status == nullptr && !around.preaccess) {
             warnings.push_back(
@@ -74,7 +74,7 @@ void compile(
 {
     location.program.compile(location.rewrites, scope, facts, warnings);
     if (location.regex) {
-        location.captures = scope.captures_of(*location.regex);
+        scope.bind(*location.regex);
     }
     compile_targets(location, scope, warnings);
     warn_of_unknown(location, facts, warnings);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "rehearse/route/http_conf.h"
-#include "rehearse/route/request_facts.h"
+#include "rehearse/values/request_facts.h"
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace ratelimit::rehearse {
 void declare_routes(const ServerConf& server, Scope& scope);
 
 /// Compiles where the locations of a server send requests, and the variables of its limits. Warns
-/// of those that the log does not have.
+/// of those that the log does not have. After declare_routes; again, if more variables are needed.
 void compile_routes(
     ServerConf& server, Scope& scope, const RequestFacts& facts,
     std::vector<std::string>& warnings);

@@ -9,7 +9,7 @@ namespace ratelimit::rehearse {
 void ServerNames::add(const std::string& name, const ServerConf& server, const Place& place)
 {
     if (name.starts_with('~')) {
-        patterns_.push_back({ name, Regex(name.substr(1), true, place), &server, {} });
+        patterns_.push_back({ name, RequestRegex(name.substr(1), true, place), &server });
     } else {
         names_.add(lower(name), &server);
     }
@@ -18,14 +18,14 @@ void ServerNames::add(const std::string& name, const ServerConf& server, const P
 void ServerNames::compile(const Scope& scope)
 {
     for (Pattern& pattern : patterns_) {
-        pattern.captures = scope.captures_of(pattern.regex);
+        scope.bind(pattern.regex);
     }
 }
 
 bool ServerNames::has_captures() const noexcept
 {
     return std::any_of(patterns_.begin(), patterns_.end(), [](const Pattern& one) {
-        return !one.captures.empty();
+        return one.regex.is_needed();
     });
 }
 
@@ -36,7 +36,7 @@ const ServerConf* ServerNames::find(std::string_view host, Values& values) const
         return *found;
     }
     for (const Pattern& pattern : patterns_) {
-        if (name == pattern.text || pattern.captures.match(pattern.regex, name, values)) {
+        if (name == pattern.text || pattern.regex.match(name, values)) {
             return pattern.server;
         }
     }

@@ -35,9 +35,8 @@ private:
     HostNames<const ServerConf*> names_;
     struct Pattern {
         std::string text;
-        Regex regex;
+        RequestRegex regex;
         const ServerConf* server;
-        Captures captures;
     };
     std::vector<Pattern> patterns_;
     const ServerConf* default_ = nullptr;

@@ -1,6 +1,7 @@
 #include "rehearse/route/site.h"
 
 #include "limit/variable_text.h"
+#include "rehearse/route/route_setup.h"
 #include "rehearse/values/map_sources.h"
 #include "rehearse/values/request_line.h"
 
@@ -76,11 +77,13 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
 
 }  // namespace
 
-Site::Site(HttpConf& conf, Variables& variables, const std::string& server)
+Site::Site(
+    HttpConf& conf, Variables& variables, const RequestFacts& facts, const std::string& server)
     : conf_(conf),
       variables_(variables),
-      scope_(variables),
-      router_(variables),
+      facts_(facts),
+      scope_(variables, facts),
+      router_(facts),
       by_name_(!server.empty())
 {
     for (const auto& one : conf.servers) {
@@ -99,7 +102,7 @@ void Site::check_path() const
         std::any_of(conf_.servers.begin(), conf_.servers.end(), [this](const auto& one) {
             return (only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1;
         });
-    if (by_path && variables_.path() == nullptr) {
+    if (by_path && facts_.path == nullptr) {
         throw InputError(
             "locations have different limits, and " + variables_.log_title()
             + " has no $request, $request_uri or $uri to tell the location of a request");
@@ -132,7 +135,7 @@ void Site::compile()
     for (std::size_t needed = 0;; needed = scope_.needed_count()) {
         warnings_ = first_warnings;
         for (ServerConf* one : met) {
-            router_.compile(*one, scope_, warnings_);
+            compile_routes(*one, scope_, facts_, warnings_);
         }
         if (scope_.needed_count() == needed) {
             break;
@@ -191,17 +194,15 @@ void Site::compile_limits(Location& location)
 void Site::compile_limit_reqs(Location& location)
 {
     LimitReqPlan plan;
-    plan.dry_run = location.own.around.limit_req_dry_run;
     try {
         for (const std::size_t number : *location.own.limit_reqs) {
             const LimitReqZone& zone = conf_.limit_req_zones[conf_.limit_reqs[number].zone];
-            plan.limits.push_back(
-                { &conf_.limit_reqs[number], scope_.compile(zone.key, zone.place) });
+            plan.push_back({ &conf_.limit_reqs[number], scope_.compile(zone.key, zone.place) });
         }
-        limit_req_ = plan.limits.front().conf;
+        limit_req_ = plan.front().conf;
         location.limit_req_plan = std::move(plan);
     } catch (const InputError& error) {
-        location.own.around.limit_req = true;
+        location.own.limit_req = true;
         for (const std::size_t number : *location.own.limit_reqs) {
             LimitReqConf& limit = conf_.limit_reqs[number];
             if (std::exchange(limit.followed, false)) {
@@ -290,9 +291,9 @@ const ServerConf* Site::only_server(const std::string& server) const
 void Site::choose_by_host()
 {
     host_ = variables_.logged("server_name");
-    captured_ = host_ == nullptr ? nullptr : variables_.host();
+    captured_ = host_ == nullptr ? nullptr : facts_.host;
     if (host_ == nullptr) {
-        host_ = variables_.host();
+        host_ = facts_.host;
     }
     if (host_ == nullptr) {
         return;  // there is one server

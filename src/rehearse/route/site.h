@@ -13,7 +13,8 @@ class Site {
 public:
     /// `server`: a name, if all requests are of that server. Throws InputError if the log does not
     /// say what has to be known.
-    Site(HttpConf& conf, Variables& variables, const std::string& server);
+    Site(
+        HttpConf& conf, Variables& variables, const RequestFacts& facts, const std::string& server);
 
     /// Where a request ends up.
     Route find(Values& values, LimitReqs& limit_reqs) const;
@@ -42,6 +43,7 @@ private:
 
     HttpConf& conf_;
     Variables& variables_;
+    const RequestFacts& facts_;
     Scope scope_;
     Router router_;
     const ServerConf* only_ = nullptr;    // the server of all requests

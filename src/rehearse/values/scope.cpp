@@ -1,4 +1,5 @@
 #include "rehearse/conf/address.h"
+#include "rehearse/values/request_facts.h"
 #include "rehearse/values/request_line.h"
 #include "rehearse/values/variables.h"
 
@@ -6,14 +7,14 @@
 
 namespace ratelimit::rehearse {
 
-bool Captures::match(const Regex& regex, std::string_view subject, Values& values) const
+bool RequestRegex::match(std::string_view subject, Values& values) const
 {
     std::vector<std::string_view> found;
-    if (!regex.matches(subject, found)) {
+    if (!matches(subject, found)) {
         return false;
     }
     std::vector<std::string> captures(found.begin(), found.end());
-    for (const Named& one : named_) {
+    for (const Named& one : needed_) {
         one.variable->assign(values, captures[one.number]);
     }
     values.rewritten().captures = std::move(captures);
@@ -41,15 +42,14 @@ std::size_t Scope::needed_count() const
         assigned_.begin(), assigned_.end(), [](const auto& one) { return one.second.needed; }));
 }
 
-Captures Scope::captures_of(const Regex& regex) const
+void Scope::bind(RequestRegex& regex) const
 {
-    Captures out;
+    regex.needed_.clear();
     for (const auto& [name, number] : regex.names()) {
         if (const Assigned* variable = needed("$" + name)) {
-            out.add(variable, number);
+            regex.needed_.push_back({ variable, number });
         }
     }
-    return out;
 }
 
 Expression Scope::compile(std::string_view text, const Place& place, const Regex* regex)
@@ -118,9 +118,9 @@ const Variable* Scope::make_from_uri(const std::string& name)
             true);
     };
     if (name == "uri" || name == "document_uri") {
-        return variables_.path() == nullptr ? nullptr : rewritten(&Values::Rewritten::path);
+        return facts_.path == nullptr ? nullptr : rewritten(&Values::Rewritten::path);
     }
-    if (variables_.args() == nullptr) {
+    if (facts_.args == nullptr) {
         return nullptr;
     }
     const Variable* args = rewritten(&Values::Rewritten::args);
@@ -144,10 +144,10 @@ const Variable* Scope::make_from_uri(const std::string& name)
 const Variable* Scope::make_from_request(const std::string& name)
 {
     if (name == "request_method") {
-        return variables_.method();
+        return facts_.method;
     }
     if (name == "request_uri") {
-        return variables_.derived(variables_.request_uri(), [](std::string_view uri, std::string&) {
+        return variables_.derived(facts_.request_uri, [](std::string_view uri, std::string&) {
             return origin_form(uri);
         });
     }
@@ -161,15 +161,14 @@ const Variable* Scope::make_from_request(const std::string& name)
                 return cookie(header, wanted);
             });
     }
-    return name == "host" ? variables_.host() : nullptr;
+    return name == "host" ? facts_.host : nullptr;
 }
 
 const Variable* Scope::make_from_address(const std::string& name)
 {
-    const Variable* address = variables_.logged("remote_addr");
     if (name == "binary_remote_addr") {
         return variables_.derived(
-            address, [](std::string_view text, std::string& own) -> std::string_view {
+            facts_.address, [](std::string_view text, std::string& own) -> std::string_view {
                 return parse_address(text, own) ? own : text;
             });
     }
@@ -177,10 +176,11 @@ const Variable* Scope::make_from_address(const std::string& name)
     const auto network = parse_network_variable(name);
     const NetworkBits bits =
         network.value_or(NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix });
-    return variables_.derived(address, [bits, is_text](std::string_view text, std::string& own) {
-        const std::string_view bytes = network_of(text, bits, own);
-        return is_text ? network_text(bytes, bits, own) : bytes;
-    });
+    return variables_.derived(
+        facts_.address, [bits, is_text](std::string_view text, std::string& own) {
+            const std::string_view bytes = network_of(text, bits, own);
+            return is_text ? network_text(bytes, bits, own) : bytes;
+        });
 }
 
 /// Null: it cannot be computed.

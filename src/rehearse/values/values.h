@@ -138,6 +138,12 @@ private:
     mutable std::string own_;  // text that `value_` may refer to
 };
 
+/// The value of a variable that the log may not have (null), which is then empty.
+inline std::string_view value_of(const Variable* variable, Values& values)
+{
+    return variable == nullptr ? std::string_view() : variable->value(values);
+}
+
 /// A variable that `set` or a named capture gives a value, which is empty before.
 class Assigned : public Variable {
 public:

@@ -67,16 +67,6 @@ public:
 
     /// A part of $request; null: the log does not have it.
     const Variable* of_line(std::string_view RequestLine::*part);
-    /// $request_uri, which may have a scheme and a host; null: the log does not have it.
-    const Variable* request_uri();
-    /// The path of a request as the client sent it. Empty: the request reaches no location.
-    const Variable* path();
-    /// Its arguments, the same; null: the log does not have them.
-    const Variable* args();
-    /// $request_method; null: the log does not have it.
-    const Variable* method();
-    /// $host; null: the log does not have it.
-    const Variable* host();
 
     const std::string& log_title() const noexcept { return format_.title(); }
 
@@ -84,39 +74,36 @@ private:
     LogFormat& format_;
     const Definitions& definitions_;
     std::map<std::string, const Variable*, std::less<>> logged_;
-    const Variable* request_uri_ = nullptr;
-    const Variable* path_ = nullptr;
-    const Variable* args_ = nullptr;
-    const Variable* method_ = nullptr;
-    const Variable* host_ = nullptr;
     std::deque<Variable> owned_;  // do not move
 };
 
-/// Which named captures of a regular expression something needs.
-class Captures {
+/// A regular expression whose captures become those of the request: $1, and the named ones that
+/// something needs.
+class RequestRegex : public Regex {
 public:
-    /// Whether the subject matches. Its captures are then those of the request: $1, and the named
-    /// ones.
-    bool match(const Regex& regex, std::string_view subject, Values& values) const;
+    using Regex::Regex;
 
-    bool empty() const noexcept { return named_.empty(); }
-    void add(const Assigned* variable, std::size_t number)
-    {
-        named_.push_back({ variable, number });
-    }
+    /// Whether the subject matches.
+    bool match(std::string_view subject, Values& values) const;
+
+    /// Whether something needs a named capture.
+    bool is_needed() const noexcept { return !needed_.empty(); }
 
 private:
+    friend class Scope;
     struct Named {
         const Assigned* variable;
         std::size_t number;
     };
-    std::vector<Named> named_;
+    std::vector<Named> needed_;
 };
+
+struct RequestFacts;
 
 /// Finds variables by their names.
 class Scope {
 public:
-    explicit Scope(Variables& variables) : variables_(variables) {}
+    Scope(Variables& variables, const RequestFacts& facts) : variables_(variables), facts_(facts) {}
 
     /// A variable that `set` sets somewhere, or that is a named capture.
     void declare(const std::string& name) { assigned_.try_emplace(name); }
@@ -129,16 +116,13 @@ public:
     Expression compile(std::string_view text, const Place& place, const Regex* regex = nullptr);
     const Variable* find(std::string_view name, const Place& place);
 
-    /// Of `set $name`: null or false if nothing needs it so far.
+    /// Of `set $name`: null if nothing needs it so far.
     const Assigned* needed(std::string_view dollar_name) const;
-    bool is_needed(std::string_view dollar_name) const { return needed(dollar_name) != nullptr; }
     std::size_t needed_count() const;
     /// Whether something needs $1 and the like.
     bool needs_captures() const noexcept { return needs_captures_; }
-    /// The named captures that something needs.
-    Captures captures_of(const Regex& regex) const;
-
-    Variables& variables() noexcept { return variables_; }
+    /// Looks up which named captures something needs.
+    void bind(RequestRegex& regex) const;
 
 private:
     const Variable* make(const std::string& name);
@@ -147,6 +131,7 @@ private:
     const Variable* make_from_uri(const std::string& name);
 
     Variables& variables_;
+    const RequestFacts& facts_;
     std::map<std::string, Assigned, std::less<>> assigned_;
     bool needs_captures_ = false;
     std::map<std::string, const Variable*, std::less<>> known_;  // null: it is being made

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "rehearse/conf/surroundings.h"
 #include "rehearse/values/variables.h"
 
 namespace ratelimit::rehearse {
@@ -21,6 +20,8 @@ struct RequestFacts {
 
     /// $status; 0: not known.
     int status_of(Values& values) const;
+    /// Whether it was answered with 2xx at that time.
+    bool succeeded(Values& values) const { return status_of(values) / 100 == 2; }
     /// The upstream or program that answers where there is no file.
     struct Other {
         bool is_upstream = true;
@@ -47,11 +48,14 @@ struct RequestFacts {
     bool was_unreadable(Values& values, bool handler) const;
 
     // Null: the log does not have it.
-    const Variable* path;
-    const Variable* args;
-    const Variable* address;
-    const Variable* status;
+    const Variable* request_uri;  // which may have a scheme and a host
+    const Variable* path;         // as the client sent it; empty: the request reaches no location
+    const Variable* args;         // the same
     const Variable* method;
+    const Variable* host;
+    const Variable* address;
+    const Variable* agent;
+    const Variable* status;
     const Variable* scheme;
     const Variable* body_length;  // $content_length; empty: there was none
     const Variable* upstream_status;

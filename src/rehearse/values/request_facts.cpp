@@ -1,4 +1,4 @@
-#include "rehearse/route/request_facts.h"
+#include "rehearse/values/request_facts.h"
 
 #include "limit/rate_text.h"
 #include "rehearse/values/request_line.h"
@@ -26,14 +26,58 @@ bool looks_static(std::string_view path) noexcept
     });
 }
 
+const Variable* logged_or_of_line(
+    Variables& variables, std::string_view name, std::string_view RequestLine::*part)
+{
+    const Variable* found = variables.logged(name);
+    return found == nullptr ? variables.of_line(part) : found;
+}
+
+/// From the request as the client sent it, since $uri at the end of a request may be another.
+const Variable* path_of(Variables& variables, const Variable* uri)
+{
+    const auto normalized = [merge = variables.definitions().merge_slashes](
+                                std::string_view text, std::string& out) -> std::string_view {
+        return text.empty() ? text : normalized_path(text, out, merge).value_or("");
+    };
+    return uri == nullptr ? variables.first_logged({ "uri", "document_uri" })
+                          : variables.derived(uri, normalized);
+}
+
+const Variable* args_of(Variables& variables, const Variable* uri)
+{
+    return uri == nullptr ? variables.first_logged({ "args", "query_string" })
+                          : variables.derived(uri, [](std::string_view text, std::string&) {
+                                return arguments_of(text);
+                            });
+}
+
+/// $host, or that of an absolute URI or of the Host header.
+const Variable* host_in(Variables& variables)
+{
+    const Variable* host = variables.logged("host");
+    if (host != nullptr || !variables.is_logged("http_host")) {
+        return host;
+    }
+    return variables.computed(
+        [header = variables.logged("http_host"),
+         uri = variables.of_line(&RequestLine::uri)](Values& values, std::string& own) {
+            const std::string_view absolute = absolute_host(value_of(uri, values));
+            return host_of(absolute.empty() ? header->value(values) : absolute, own);
+        });
+}
+
 }  // namespace
 
 RequestFacts::RequestFacts(Variables& variables)
-    : path(variables.path()),
-      args(variables.args()),
+    : request_uri(logged_or_of_line(variables, "request_uri", &RequestLine::uri)),
+      path(path_of(variables, request_uri)),
+      args(args_of(variables, request_uri)),
+      method(logged_or_of_line(variables, "request_method", &RequestLine::method)),
+      host(host_in(variables)),
       address(variables.logged("remote_addr")),
+      agent(variables.logged("http_user_agent")),
       status(variables.logged("status")),
-      method(variables.method()),
       scheme(variables.logged("scheme")),
       body_length(variables.first_logged({ "content_length", "http_content_length" })),
       upstream_status(variables.logged("upstream_status")),
@@ -47,9 +91,7 @@ RequestFacts::RequestFacts(Variables& variables)
 int RequestFacts::status_of(Values& values) const
 {
     if (status_request_ != values.request()) {
-        const auto number =
-            status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
-        status_ = static_cast<int>(number.value_or(0));
+        status_ = static_cast<int>(parse_number(value_of(status, values), 100, 999).value_or(0));
         status_request_ = values.request();
     }
     return status_;
@@ -113,7 +155,7 @@ int RequestFacts::upstream_answer(Values& values, int number) const
 
 bool RequestFacts::asked_upstream(Values& values) const
 {
-    return upstream != nullptr && !upstream->value(values).empty();
+    return !value_of(upstream, values).empty();
 }
 
 bool RequestFacts::body_is_longer(Values& values, std::int64_t most) const
