@@ -9,7 +9,7 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-/// Seconds since the epoch, of a minute and its zone. Empty: no such minute, or before the epoch.
+/// Seconds since the epoch. Empty: no such minute.
 std::optional<std::int64_t> minute_of(const std::string& text, const char* format) noexcept
 {
     std::tm parts{};
@@ -17,10 +17,29 @@ std::optional<std::int64_t> minute_of(const std::string& text, const char* forma
         return std::nullopt;
     }
     const int day = parts.tm_mday;
-    const std::int64_t offset = parts.tm_gmtoff;
-    const std::int64_t seconds = timegm(&parts) - offset;
+    const std::int64_t seconds = timegm(&parts);
     // Of a day that a month does not have, timegm makes one of the next month.
-    return parts.tm_mday == day && seconds >= 0 ? std::optional{ seconds } : std::nullopt;
+    return parts.tm_mday == day ? std::optional{ seconds } : std::nullopt;
+}
+
+/// How many seconds this zone is ahead of UTC: "+0100", "+01:00" or "Z". Empty: it is none. Not by
+/// strptime, since that of musl reads only the first form.
+std::optional<std::int64_t> zone_offset(std::string_view text) noexcept
+{
+    if (text == "Z") {
+        return 0;
+    }
+    const std::size_t colon = text.size() == 6 && text[3] == ':' ? 1 : 0;
+    if (text.size() != 5 + colon || (text[0] != '+' && text[0] != '-')) {
+        return std::nullopt;
+    }
+    const auto hours = parse_number(text.substr(1, 2), 0, 15);
+    const auto minutes = parse_number(text.substr(3 + colon), 0, 59);
+    if (!hours || !minutes) {
+        return std::nullopt;
+    }
+    const std::int64_t seconds = (*hours * 60 + *minutes) * 60;
+    return text[0] == '-' ? -seconds : seconds;
 }
 
 }  // namespace
@@ -61,25 +80,26 @@ std::optional<std::int64_t> LogTime::parse(std::string_view text)
     }
     const bool local = variable_ == TimeVariable::time_local;
     const std::size_t length = local ? 17 : 16;  // of what comes before the seconds
-    const auto zone_at = local ? length + 3 : text.find_first_of("Z+-", length);
-    if (zone_at >= text.size() || text[length] != ':' || (local && text[zone_at] != ' ')) {
+    const auto end = local ? length + 3 : text.find_first_of("Z+-", length);
+    if (end >= text.size() || text[length] != ':' || (local && text[end] != ' ')) {
         return std::nullopt;
     }
     const std::string_view minute = text.substr(0, length);
-    const std::string_view zone = text.substr(zone_at);
-    const auto in_minute = parse_decimal_seconds(text.substr(length + 1, zone_at - length - 1));
+    const std::string_view zone = text.substr(local ? end + 1 : end);
+    const auto in_minute = parse_decimal_seconds(text.substr(length + 1, end - length - 1));
     if (!in_minute || *in_minute > 60 * second_us) {
         return std::nullopt;
     }
     if (minute != last_minute_ || zone != last_zone_) {
-        const char* format = local ? "%d/%b/%Y:%H:%M%z"
-            : minute[10] == 'T'    ? "%Y-%m-%dT%H:%M%z"
-                                   : "%Y-%m-%d %H:%M%z";
-        const auto start = minute_of(std::string(minute).append(zone), format);
-        if (!start) {
+        const char* format = local ? "%d/%b/%Y:%H:%M"
+            : minute[10] == 'T'    ? "%Y-%m-%dT%H:%M"
+                                   : "%Y-%m-%d %H:%M";
+        const auto start = minute_of(std::string(minute), format);
+        const auto offset = zone_offset(zone);
+        if (!start || !offset || *start < *offset) {
             return std::nullopt;
         }
-        last_minute_s_ = *start;
+        last_minute_s_ = *start - *offset;
         last_minute_ = minute;
         last_zone_ = zone;
     }

@@ -25,7 +25,7 @@ public:
 private:
     TimeVariable variable_;
     std::string last_minute_;  // "22/Nov/2026:14:06"
-    std::string last_zone_;    // " +0100"
+    std::string last_zone_;    // "+0100"
     std::int64_t last_minute_s_ = 0;
 };
 
