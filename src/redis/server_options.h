@@ -22,7 +22,7 @@ struct ServerOptions {
     milliseconds connect_timeout{ 250 };
     milliseconds timeout{ 100 };  // of one call, from send to reply
     int breaker_failures = 5;     // how many silences in a row open the circuit breaker
-    // A connection without any reply for `timeout` plus this time is closed and made again.
+    // A connection without any reply for `timeout` plus this time is replaced (SilentPipelines).
     milliseconds breaker_open{ 1000 };
     bool master_only = false;  // disconnect from a replica (ROLE)
 };
