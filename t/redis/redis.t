@@ -97,7 +97,8 @@ subtest 'a Redis that keeps hanging delays no more requests, and decides again s
     wait_until('Redis decides', sub { $node->status('/') == 200 });
     $redis->pause;
     is $node->status('/'), 503 for 1 .. 3;
-    $node->wait_for_log(qr/is away.*no reply in time/);
+    # "in time", unless a busy machine takes so long for them that the connection is silent first.
+    $node->wait_for_log(qr/is away.*no reply/);
     my $watch = stopwatch();
     my @statuses = map { $node->status('/') } 1 .. 50;
     $watch->within(2, 'fifty requests waited for a trial or two, not for fifty timeouts');
