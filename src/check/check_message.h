@@ -42,6 +42,8 @@ public:
     /// The first holding for which its queue must wait. Null: it can be sent.
     Holding* busy_holding(const Holding::Waiter& queue) const noexcept;
     bool has_several_holdings() const noexcept { return holdings_.size() > 1; }
+    /// Calls `visit`, which may be a member function of Holding, with the holding of each of its
+    /// concurrency limits.
     template <class Visit>
     void each_holding(Visit&& visit) const
     {
