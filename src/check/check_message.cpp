@@ -63,7 +63,8 @@ void CheckMessage::copy_limits(const ShardPart& part)
         LimitCheck& copy = limits_.emplace_back(*limit);
         copy.states = nullptr;
         if (limit->holdings != nullptr) {
-            Holding& holding = limit->holdings->of(*limit, limit->shard, limit->scripts.statement);
+            Holding& holding =
+                limit->holdings->of(limit->redis_key, limit->shard, limit->scripts.statement);
             copy.states = &holding.statement();
             holdings_.push_back({ limits_.size() - 1, &holding });
             holding.enter();

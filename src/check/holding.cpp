@@ -238,18 +238,19 @@ bool Holding::lapsed() noexcept
 
 void Holding::write_numbers(redis::ScriptArguments& arguments) const
 {
-    write_sequence_numbers(check_, 0, arguments);
+    const LimitCheck check{ .policy = all_.policy_, .states = &statement_ };
+    write_sequence_numbers(check, 0, arguments);
 }
 
 void Holding::write_own_numbers(redis::ScriptArguments& arguments) const
 {
-    write_holder(check_, arguments);
+    write_statement(statement_, arguments);
 }
 
 bool Holding::on_answer(redis::ReplyPart part) noexcept
 {
     KeyReply reply;
-    if (!read_sequence_reply(part, check_, 0, reply)) {
+    if (!read_sequence_reply(part, all_.policy_, 0, reply)) {
         return false;
     }
     if (all_.closed_) {

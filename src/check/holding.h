@@ -49,7 +49,7 @@ public:
     /// The parts of a failed message that Redis may have executed. A check asks for units.
     enum class Executed : std::uint8_t { nothing, statement, check };
 
-    explicit Holding(Holdings& all) noexcept : all_(all) { check_.states = &statement_; }
+    explicit Holding(Holdings& all) noexcept : all_(all) {}
 
     /// Whether the waiter's message can be sent now. If not, wait() tells when.
     bool ready(const Waiter& waiter) const noexcept
@@ -145,7 +145,6 @@ private:
 
     Holdings& all_;
     std::string key_;
-    LimitCheck check_;  // of a statement: it asks for nothing
     redis::ScriptId script_{};
     std::uint32_t shard_ = 0;
 
@@ -218,7 +217,7 @@ public:
 
     /// The holding of this key. `statements`: the script that states it. Throws if there is no
     /// memory, or if too many keys wait for a statement that frees them.
-    Holding& of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements);
+    Holding& of(std::string_view key, std::uint32_t shard, redis::ScriptId statements);
 
     /// The number of keys that it remembers.
     std::size_t size() const noexcept { return table_.size(); }
@@ -252,6 +251,7 @@ private:
 
     redis::Client& client_;
     const milliseconds hold_;
+    const Policy policy_;  // of a statement: it asks for nothing, and needs no quota
     microseconds (*const monotonic_)() noexcept;
     const std::function<void(std::int64_t)> count_;
     const std::int64_t id_;

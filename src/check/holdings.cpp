@@ -11,6 +11,7 @@ namespace ratelimit {
 Holdings::Holdings(Parts parts)
     : client_(parts.client),
       hold_(std::chrono::duration_cast<milliseconds>(parts.hold)),
+      policy_{ .algorithm = Algorithm::concurrency, .rate = { .window = parts.hold } },
       monotonic_(parts.monotonic),
       count_(std::move(parts.count)),
       id_(static_cast<std::int64_t>(random_number() >> 11U | 1U)),  // a double is exact for it
@@ -20,11 +21,10 @@ Holdings::Holdings(Parts parts)
 {
 }
 
-Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements)
+Holding& Holdings::of(std::string_view key, std::uint32_t shard, redis::ScriptId statements)
 {
-    const std::size_t hash = table_.hash_of(check.redis_key);
-    Holding* found =
-        table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
+    const std::size_t hash = table_.hash_of(key);
+    Holding* found = table_.find(hash, [key](const Holding& each) { return each.key_ == key; });
     if (found == nullptr) {
         if (freed_ >= most_keys) {
             throw std::length_error("too many keys wait for a statement");
@@ -33,7 +33,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         forget_idle(at);
         forget_idle(at);  // so that they become fewer
         found = &table_.add(hash, *this);
-        found->key_ = check.redis_key;
+        found->key_ = key;
         found->shard_ = shard;
         found->known_ = 0;
         found->ahead_ = {};
@@ -46,7 +46,6 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         forget_one();
         found->leave();
     }
-    found->check_.policy = check.policy;
     found->script_ = statements;
     return *found;
 }

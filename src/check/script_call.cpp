@@ -82,9 +82,14 @@ void write_sequence_numbers(
 void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     if (counts_at_one_time(check.policy.algorithm)) {
-        const auto [holder, number, base, place, delay] = statement_of(check);
-        arguments.packed(std::array{ holder, number, base, place });
+        write_statement(statement_of(check), arguments);
     }
+}
+
+void write_statement(const Statement& statement, redis::ScriptArguments& arguments)
+{
+    const auto [holder, number, base, place, delay] = statement;
+    arguments.packed(std::array{ holder, number, base, place });
 }
 
 redis::ArgumentCount several_argument_count(

@@ -22,12 +22,12 @@ struct Statement {
 
 /// One limit of one request, as it is sent to a script.
 struct LimitCheck {
-    std::string_view redis_key;  // with the prefix; may be binary
+    std::string_view redis_key{};  // with the prefix; may be binary
     Policy policy;
     std::int64_t cost = 1;  // 0: reads the state and counts nothing
     bool shadow = false;    // does not affect the other limits (several_script only)
     /// Since the epoch, by this node's clock; empty: Redis's clock decides.
-    std::optional<microseconds> now;
+    std::optional<microseconds> now{};
     const Statement* states = nullptr;  // of a concurrency limit; null: there is no holder
     std::string_view block_key{};       // of the block; not empty if the policy has one
     bool block_apart = false;           // the block was read by a command of its own (Check)
@@ -88,6 +88,7 @@ void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
 /// The own numbers of a limit of a sequence: none if it is no concurrency limit.
 void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments);
+void write_statement(const Statement& statement, redis::ScriptArguments& arguments);
 
 /// `runs`: Runs::numbers(), or numbers_again().
 redis::ArgumentCount several_argument_count(

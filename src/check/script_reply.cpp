@@ -236,10 +236,10 @@ bool SequenceReader::next_whole(const Policy& policy, KeyReply& reply) noexcept
 }
 
 bool read_sequence_reply(
-    redis::ReplyPart part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept
+    redis::ReplyPart part, const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept
 {
     SequenceReader reader(part);
-    return reader.next(check.policy, cost, reply) && reader.at_end();
+    return reader.next(policy, cost, reply) && reader.at_end();
 }
 
 bool read_whole_reply(redis::ReplyPart part, const Policy& policy, KeyReply& reply) noexcept

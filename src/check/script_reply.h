@@ -42,9 +42,9 @@ private:
     microseconds server_time_{ -1 };  // malformed
 };
 
-/// A request of one limit: `check` and its cost. False: the part is malformed.
+/// A request of one limit, and its cost. False: the part is malformed.
 bool read_sequence_reply(
-    redis::ReplyPart part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept;
+    redis::ReplyPart part, const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
 
 /// The same of charge_script and report_script.
 bool read_whole_reply(redis::ReplyPart part, const Policy& policy, KeyReply& reply) noexcept;

@@ -18,10 +18,10 @@ inline constexpr std::int64_t buckets_per_hold = 8;
 /// What one limit allows: all that a decision depends on, except key, cost and time.
 struct Policy {
     Algorithm algorithm = Algorithm::sliding_window_counter;
-    Rate rate;                              // concurrency: the requests at one time, and `hold`
-    std::optional<std::int64_t> burst;      // requests; empty: the algorithm's default
-    std::optional<microseconds> precision;  // of one bucket; empty: the default
-    microseconds block{ 0 };                // how long a refused key stays refused; 0: no longer
+    Rate rate;                                // concurrency: the requests at one time, and `hold`
+    std::optional<std::int64_t> burst{};      // requests; empty: the algorithm's default
+    std::optional<microseconds> precision{};  // of one bucket; empty: the default
+    microseconds block{ 0 };                  // how long a refused key stays refused; 0: no longer
     /// The number of the record in which an override of the rate counts and blocks, apart from the
     /// limit's own policy: from 2^29 to 2^30 - 1. With calendar periods it is only for blocks: the
     /// counts are those of the period. 0: there is no such override.

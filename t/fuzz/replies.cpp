@@ -47,7 +47,8 @@ void read(const redisReply& reply)
         const std::size_t own = reply.len - std::min(reply.len, sizeof(double));
         if (reply.type != REDIS_REPLY_STRING
             || !read_sequence_reply(
-                { { reply.str, own }, { reply.str + own, reply.len - own } }, check, 1, part)) {
+                { { reply.str, own }, { reply.str + own, reply.len - own } }, check.policy, 1,
+                part)) {
             continue;
         }
         must(part.reset_before.count() >= 0 && part.server_time.count() >= 0);

@@ -39,7 +39,7 @@ bool read_several(const redisReply& reply, std::size_t limits, std::vector<KeyRe
 bool reads(const std::string& text, Verdict& state)
 {
     KeyReply reply;
-    const bool good = read_sequence_reply(to_one_call(text), counted, 1, reply);
+    const bool good = read_sequence_reply(to_one_call(text), counted.policy, 1, reply);
     state = verdict_of(reply);
     return good;
 }
@@ -63,18 +63,20 @@ TEST(ScriptReply, of_one_limit_has_the_reset_before_and_the_time)
 {
     KeyReply reply;
     ASSERT_TRUE(read_sequence_reply(
-        to_one_call(doubles({ 1, 4, 5'000'000, 0, 7, 1'800'000'000'000'000 })), counted, 1, reply));
+        to_one_call(doubles({ 1, 4, 5'000'000, 0, 7, 1'800'000'000'000'000 })), counted.policy, 1,
+        reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 4, 5s, 0us }));
     EXPECT_EQ(reply.reset_before, 7us);
     EXPECT_EQ(reply.server_time, 1'800'000'000s);
     EXPECT_FALSE(
-        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, -7, 8 })), counted, 1, reply));
+        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, -7, 8 })), counted.policy, 1, reply));
     EXPECT_FALSE(
-        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, 7, -8 })), counted, 1, reply));
+        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, 7, -8 })), counted.policy, 1, reply));
     EXPECT_FALSE(read_sequence_reply(
-        to_one_call(doubles({ 1, 4, 5, 0, 7, 9'000'000'000'000'000 })), counted, 1, reply))
+        to_one_call(doubles({ 1, 4, 5, 0, 7, 9'000'000'000'000'000 })), counted.policy, 1, reply))
         << "the year 2255";
-    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, 7 })), counted, 1, reply));
+    EXPECT_FALSE(
+        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, 7 })), counted.policy, 1, reply));
 }
 
 TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
@@ -131,25 +133,27 @@ TEST(ScriptReply, of_a_debt_has_one_number_and_the_time)
     };  // five at once
     KeyReply reply;
     // In thirds of a microsecond; each request adds ten seconds.
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 20'000'001, 8 })), check, 2, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ 20'000'001, 8 })), check.policy, 2, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 2, 6'666'667us, 0us }));
     EXPECT_EQ(reply.reset_before, 1us);
     EXPECT_EQ(reply.server_time, 8us);
     EXPECT_EQ(reply.taken, 1);
     ASSERT_TRUE(
-        read_sequence_reply(to_one_call(doubles({ -1 - 45'000'001., 8 })), check, 1, reply));
+        read_sequence_reply(to_one_call(doubles({ -1 - 45'000'001., 8 })), check.policy, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 0, 15'000'001us, 1'666'667us }));
     EXPECT_EQ(reply.taken, 0);
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1, 8 })), check, 6, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1, 8 })), check.policy, 6, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 5, 0us, std::nullopt })) << "never";
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 8 })), check, 0, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 8 })), check.policy, 0, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 5, 0us, 0us }));
     for (const double wrong : { std::nan(""), 1e300, -1e300, 0x1p119 }) {
-        EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ wrong, 8 })), check, 1, reply))
+        EXPECT_FALSE(
+            read_sequence_reply(to_one_call(doubles({ wrong, 8 })), check.policy, 1, reply))
             << wrong;
     }
-    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 8 })), check, 1, reply));
-    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 2, 8 })), check, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 8 })), check.policy, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 2, 8 })), check.policy, 1, reply));
 }
 
 TEST(ScriptReply, of_a_debt_beyond_exact_numbers_is_as_the_script_computes_it)
@@ -158,9 +162,9 @@ TEST(ScriptReply, of_a_debt_beyond_exact_numbers_is_as_the_script_computes_it)
         "key", { Algorithm::gcra, { 1'000'000'000, 1h }, 1'000'000'000, {} }, 1, false, {}
     };
     KeyReply reply;
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 3.6e18, 8 })), check, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 3.6e18, 8 })), check.policy, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 1, 1h, 0us }));
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -3.7e18, 8 })), check, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -3.7e18, 8 })), check.policy, 1, reply));
     EXPECT_FALSE(reply.admits_next);
     EXPECT_EQ(reply.remaining, 0);
     EXPECT_EQ(reply.reset, 3'700s);
@@ -180,8 +184,8 @@ TEST(ScriptReply, of_a_cost_above_the_limit_is_a_refusal)
     KeyReply reply;
     for (const std::int64_t cost : { std::int64_t{ 2 }, std::int64_t{ 1'000'000'000 } }) {
         for (const double debt : { 0., 3.1536e13 }) {
-            ASSERT_TRUE(
-                read_sequence_reply(to_one_call(doubles({ -1 - debt, 8 })), check, cost, reply));
+            ASSERT_TRUE(read_sequence_reply(
+                to_one_call(doubles({ -1 - debt, 8 })), check.policy, cost, reply));
             EXPECT_EQ(
                 verdict_of(reply),
                 (Verdict{ false, debt == 0 ? 1 : 0, microseconds{ static_cast<std::int64_t>(debt) },
@@ -194,27 +198,31 @@ TEST(ScriptReply, of_a_holder_has_the_units_and_its_place)
 {
     const LimitCheck check{ "key", { Algorithm::concurrency, { 5, 60s }, {}, {} }, 1, false, {} };
     KeyReply reply;
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 2, 3, 8 })), check, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 2, 3, 8 })), check.policy, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 3, 1s, 0us }));
     EXPECT_EQ(reply.place, 3);
     EXPECT_EQ(reply.taken, 1);
     EXPECT_EQ(reply.server_time, 8us);
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 0, 8 })), check, 0, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 0, 8 })), check.policy, 0, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 5, 0us, 0us }));
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1 - 7., 1, 8 })), check, 1, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ -1 - 7., 1, 8 })), check.policy, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 0, 1s, 1s })) << "more than a new limit";
     EXPECT_FALSE(reply.ignored);
     EXPECT_EQ(reply.taken, 0);
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1, 0, 8 })), check, 6, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1, 0, 8 })), check.policy, 6, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 5, 0us, std::nullopt })) << "never";
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1 - 2., -1, 8 })), check, 1, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ -1 - 2., -1, 8 })), check.policy, 1, reply));
     EXPECT_TRUE(reply.ignored);
     for (const double wrong : { std::nan(""), 1e300, -1e300 }) {
-        EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ wrong, 0, 8 })), check, 1, reply));
-        EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 0, wrong, 8 })), check, 1, reply));
+        EXPECT_FALSE(
+            read_sequence_reply(to_one_call(doubles({ wrong, 0, 8 })), check.policy, 1, reply));
+        EXPECT_FALSE(
+            read_sequence_reply(to_one_call(doubles({ 0, wrong, 8 })), check.policy, 1, reply));
     }
-    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 0, -2, 8 })), check, 1, reply));
-    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 8 })), check, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 0, -2, 8 })), check.policy, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 8 })), check.policy, 1, reply));
 }
 
 TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
@@ -232,15 +240,16 @@ TEST(ScriptReply, says_what_is_left_of_a_block_beside_the_counts)
 {
     KeyReply reply;
     ASSERT_TRUE(
-        read_sequence_reply(to_one_call(doubles({ 28, 3, 5, 0, 0, 0 })), counted, 1, reply));
+        read_sequence_reply(to_one_call(doubles({ 28, 3, 5, 0, 0, 0 })), counted.policy, 1, reply));
     EXPECT_EQ(reply.blocked, 7us);
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
     ASSERT_TRUE(
-        read_sequence_reply(to_one_call(doubles({ 29, 3, 5, 0, 0, 0 })), counted, 1, reply));
+        read_sequence_reply(to_one_call(doubles({ 29, 3, 5, 0, 0, 0 })), counted.policy, 1, reply));
     EXPECT_EQ(reply.blocked, 7us) << "a request of cost 0";
     EXPECT_TRUE(reply.admits_next);
     EXPECT_FALSE(reply.spared);
-    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 2, 0, 5, 9, 0, 0 })), counted, 1, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ 2, 0, 5, 9, 0, 0 })), counted.policy, 1, reply));
     EXPECT_EQ(reply.blocked, 0us);
     EXPECT_TRUE(reply.spared);
 }
@@ -297,7 +306,7 @@ TEST(ScriptReply, leaves_no_more_than_the_limit)
     KeyReply reply;
     for (const double granted : { 0, 1 }) {
         ASSERT_TRUE(read_sequence_reply(
-            to_one_call(doubles({ granted, 10, 5, 0, 0, 0 })), counted, 1, reply));
+            to_one_call(doubles({ granted, 10, 5, 0, 0, 0 })), counted.policy, 1, reply));
         EXPECT_EQ(reply.remaining, 9);
     }
     ASSERT_TRUE(

@@ -239,8 +239,8 @@ bool TraceCaller::read_states(
                     ? read_whole_reply(
                         to_one_call({ reply.str, reply.len }), checks.front().policy, part)
                     : read_sequence_reply(
-                        to_one_call({ reply.str, reply.len }), checks.front(), checks.front().cost,
-                        part));
+                        to_one_call({ reply.str, reply.len }), checks.front().policy,
+                        checks.front().cost, part));
         states.front() = verdict_of(part);
         apply_block(states.front(), rest_of_block(part.blocked, checks.front().policy));
         return good;
