@@ -72,6 +72,7 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
     if (!installed || check_variables(cf) != NGX_OK || !usages_have_limits(cf)) {
         return NGX_ERROR;
     }
+    warn_of_nodes(cf);
     install_header_filter();
     install_body_filter();
     install_usage_filter();

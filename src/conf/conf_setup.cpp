@@ -96,6 +96,15 @@ void warn_of_return(ngx_conf_t* cf, const LimitSet& own) noexcept
         &name, &limit.position.file, limit.position.line);
 }
 
+void note_fail_mode(const LocationConf& conf) noexcept
+{
+    using Alone = ZoneConf::Alone;
+    const bool alone = conf.fail_mode == static_cast<ngx_uint_t>(FailMode::local);
+    for (const LimitConf& limit : conf.limits->limits) {
+        limit.zone->alone = std::max(limit.zone->alone, alone ? Alone::some : Alone::none);
+    }
+}
+
 char* fleet_error(ngx_conf_t* cf, const MainConf& main, std::string_view error)
 {
     const ngx_str_t text = borrowed(error);
@@ -301,10 +310,28 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 
     return nginx::guarded(cf->log, failed(), [&] {
-        const bool resolved =
-            conf.limits == nullptr || resolve(cf, main_conf(cf), *conf.limits) == NGX_CONF_OK;
-        return static_cast<char*>(resolved && can_check(cf, conf) ? NGX_CONF_OK : NGX_CONF_ERROR);
+        if (conf.limits != nullptr) {
+            if (resolve(cf, main_conf(cf), *conf.limits) != NGX_CONF_OK) {
+                return failed();
+            }
+            note_fail_mode(conf);
+        }
+        return can_check(cf, conf) ? NGX_CONF_OK : failed();
     });
+}
+
+void warn_of_nodes(ngx_conf_t* cf) noexcept
+{
+    for (const ZoneConf& zone : main_conf(cf).zones) {
+        if (zone.zone.nodes != 1 && zone.alone == ZoneConf::Alone::none) {
+            const ngx_str_t name = borrowed(zone.zone.name);
+            ngx_log_error(
+                NGX_LOG_WARN, cf->log, 0,
+                "\"ratelimit_zone\" \"%V\": \"nodes=\" changes nothing, since no limit of it has "
+                "\"ratelimit_fail_mode local\" in %V:%ui",
+                &name, &zone.position.file, zone.position.line);
+        }
+    }
 }
 
 }  // namespace ratelimit

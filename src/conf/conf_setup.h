@@ -15,5 +15,7 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept;
 void* create_location_conf(ngx_conf_t* cf) noexcept;
 /// Inherits what the location does not set, and resolves its limits.
 char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept;
+/// Call after all merges: warns of each `nodes=` that changes nothing.
+void warn_of_nodes(ngx_conf_t* cf) noexcept;
 
 }  // namespace ratelimit

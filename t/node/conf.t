@@ -341,6 +341,11 @@ for (
     [$zone, 'ratelimit zone=z; error_page 429 =403 /a; location /c/ { ratelimit_check; }', undef],
     [$zone, 'ratelimit zone=z; error_page 429 = /a; location /c/ { }', undef],
     [$zone, 'ratelimit zone=z; error_page 403 = /a; location /c/ { ratelimit_check; }', qr/"error_page 403 ="/],
+    [zone_with('nodes=4'), 'ratelimit zone=z; location /c/ { ratelimit zone=z; ratelimit_fail_mode closed; }',
+        qr/"ratelimit_zone" "z": "nodes=" changes nothing, since no limit of it has "ratelimit_fail_mode local" in \S+nginx.conf:\d+$/],
+    [zone_with('nodes=4'), 'ratelimit zone=z; location /c/ { ratelimit_fail_mode local; }', undef],
+    [zone_with('nodes=4'), '', undef],
+    [zone_with('nodes=1'), 'ratelimit zone=z;', undef],
 ) {
     my ($http, $server, $warning) = @{$_};
     my ($exit, @lines) = conf_test(http => $http, server => $server);
