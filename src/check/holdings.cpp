@@ -33,7 +33,12 @@ Holding& Holdings::of(std::string_view key, std::uint32_t shard, redis::ScriptId
         forget_idle(at);
         forget_idle(at);  // so that they become fewer
         found = &table_.add(hash, *this);
-        found->key_ = key;
+        try {
+            found->key_ = key;
+        } catch (const std::exception&) {
+            table_.remove(*found);
+            throw;
+        }
         found->shard_ = shard;
         found->known_ = 0;
         found->ahead_ = {};

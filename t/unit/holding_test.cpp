@@ -1,5 +1,6 @@
 // What workers state of the units that their requests hold, with a real Redis.
 
+#include "allocation_count.h"
 #include "holding_fixture.h"
 
 namespace ratelimit {
@@ -280,6 +281,22 @@ TEST_F(HoldingTest, what_is_free_is_stated_again_after_a_takeover_and_known_unti
     of.holdings.restate(0);
     settle();
     EXPECT_EQ(remaining(), 5);
+    expect_over(of.holdings);
+}
+
+TEST_F(HoldingTest, a_key_for_which_there_is_no_memory_is_not_remembered)
+{
+    Worker& of = add_worker();
+    const std::string key = "{a key that is longer than a short string}";
+    end(request_of(of, { "{short}" }));
+    settle();
+    expect_over(of.holdings);  // the memory of {short} is used for the next key
+    fail_allocations(true);
+    EXPECT_THROW(of.holdings.of(key, 0, statement_), std::bad_alloc);
+    fail_allocations(false);
+    EXPECT_TRUE(of.holdings.rest());
+    end(request_of(of, { key }));
+    settle();
     expect_over(of.holdings);
 }
 
