@@ -277,10 +277,10 @@ public:
         if (turn_ == turn && key_ == key && at_ <= at && ends <= ends_) {
             return true;
         }
+        key_ = key;  // first: without memory the last one stays
         turn_ = turn;
         at_ = at;
         ends_ = ends;
-        key_ = key;
         return false;
     } catch (const std::exception&) {
         return false;  // out of memory: one statement more does no harm
