@@ -40,6 +40,22 @@ subtest 'README and the chapter about sizing say at which commit their figures w
     ok commits_in($sizing // ''), 'doc/operations.md';
 };
 
+subtest 'figures of README are those of the benchmark' => sub {
+    my (%cpu, %ratio);
+    for (split /\n/, $part{load}) {
+        my (undef, $name, @cells) = map { s/^\s+|\s+$//gr } split /\|/;
+        next unless @cells;
+        $cpu{$name} //= $cells[4] if @cells == 11;    # Redis
+        $ratio{$name} //= { of_limit_req => $cells[1], added => $cells[3] } if @cells == 6;
+    }
+    my @rows = ('this module, 100000 keys', 'lua cosocket, 100000 keys');
+    my ($cpu) = $text{'README.md'} =~ /^(\| 64 busy connections.*)$/m;
+    is_deeply [$cpu =~ /([\d.]+); ([\d.]+) \S+ \|/g], [map { sprintf '%.1f', $_ } map { ($ratio{$_}{added}, $cpu{$_}) } @rows], 'CPU';
+    my @ratios = $text{'README.md'} =~ /nginx serves ([\d.]+) of .*?\bserves ([\d.]+) of `limit_req`'s.*?, and ([\d.]+) with/s;
+    is_deeply \@ratios, [map { $ratio{"this module, $_"}{of_limit_req} } 'refused flood', 'one hot key, exact', 'one hot key, lease=1000'],
+        'requests per second, of those with limit_req';
+};
+
 subtest 'each commit is in the history, and tables of long ago are named' => sub {
     plan skip_all => 'this is no git repository' if !length(git('rev-parse', 'HEAD') // '');
     plan skip_all => 'the history is not here' if git('rev-parse', '--is-shallow-repository') ne 'false';
