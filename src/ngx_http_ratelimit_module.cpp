@@ -179,6 +179,14 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
                 block.client();
             }
         }
+        for (ZoneConf& zone : conf->zones) {
+            if (counts_at_one_time(zone.zone.policy.algorithm)) {
+                zone.holds();
+                if (zone.redis != nullptr && zone.redis->scripts.size() != 0) {
+                    zone.holdings();
+                }
+            }
+        }
         if (conf->fleet != nullptr) {
             conf->fleet->start([conf] { return node_figures(*conf); });
         }

@@ -43,9 +43,8 @@ Holdings& ZoneConf::holdings()
     if (Holdings* made = holds().in_redis()) {
         return *made;
     }
-    Holdings& made = holds().in_redis(redis->client());
-    redis->holdings.push_back(&made);
-    return made;
+    redis->holdings.reserve(redis->holdings.size() + 1);  // first: it throws without memory
+    return *redis->holdings.emplace_back(&holds().in_redis(redis->client()));
 }
 
 ZoneConf* MainConf::zone_named(std::string_view name) noexcept

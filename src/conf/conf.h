@@ -55,7 +55,9 @@ struct ZoneConf {
 
     bool variable_rate() const noexcept { return zone.policy.rate.quota == 0; }
 
-    /// The units that this worker's requests hold, in a zone with concurrency=.
+    /// The units that this worker's requests hold, in a zone with concurrency=. Made, as those in
+    /// Redis, when a worker starts or, after a reload with master_process off, at the first
+    /// request.
     HeldRequests& holds();
     /// The same, in Redis.
     Holdings& holdings();

@@ -1,27 +1,25 @@
 #include "fleet/node_report.h"
 
+#include "fleet/json_tree.h"
+#include "limit/json_text.h"
+
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 #include <span>
 #include <tuple>
-#include <type_traits>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 namespace ratelimit::fleet {
 
 namespace {
 
 using namespace std::string_view_literals;
-using Json = nlohmann::json;
 
 // Sums of this many reports stay within 64 bits; and exact as a double.
 constexpr std::uint64_t most_number = std::uint64_t{ 1 } << 53U;
 
-// Of a member of an element of a list. Anything deeper is not kept.
-constexpr int most_depth = 3;
+// The report, a list and its element. Anything deeper is not kept.
+constexpr std::size_t most_depth = 3;
 
 // In the year 275760, the last that ECMAScript has.
 constexpr std::uint64_t latest_second = 8'640'000'000'000;
@@ -125,101 +123,103 @@ void each_series(Report& report, Visit&& visit)
 
 // These set a member, or an element of a list, if the value has its type. False: it has another.
 
-bool read(const Json& json, std::string& text)
+bool read(const JsonTree& json, std::string& text)
 {
-    if (json.is_string()) {
-        text.assign(json.get_ref<const std::string&>(), 0, most_text);
+    if (json.single.is_string()) {
+        text.assign(json.single.get_ref<const std::string&>(), 0, most_text);
     }
-    return json.is_string();
+    return json.single.is_string();
 }
 
-bool read(const Json& json, std::uint64_t& number)
+bool read(const JsonTree& json, std::uint64_t& number)
 {
-    if (json.is_number_unsigned()) {
-        number = std::min(json.get<std::uint64_t>(), most_number);
+    if (json.single.is_number_unsigned()) {
+        number = std::min(json.single.get<std::uint64_t>(), most_number);
     }
-    return json.is_number_unsigned();
+    return json.single.is_number_unsigned();
 }
 
 template <class Object>
-bool read(const Json& json, Object& object)
+bool read(const JsonTree& json, Object& object)
 {
     each_member(object, [&json](std::string_view name, auto& value) {
-        if (json.contains(name)) {
-            read(json[name], value);
+        if (const JsonTree* member = json.find(name)) {
+            read(*member, value);
         }
     });
-    return json.is_object();
+    return json.kind == JsonTree::Kind::object;
 }
 
 /// Elements of other types are left out, and count against the bound.
 template <class Element>
-void read_list(const Json& json, std::vector<Element>& list, std::size_t most)
+void read_list(const JsonTree& json, std::vector<Element>& list, std::size_t most)
 {
-    for (std::size_t i = 0; json.is_array() && i < std::min(most, json.size()); ++i) {
-        if (Element element{}; read(json[i], element)) {
+    if (json.kind != JsonTree::Kind::array) {
+        return;
+    }
+    for (const JsonTree& part : std::span(json.parts).first(std::min(most, json.parts.size()))) {
+        if (Element element{}; read(part, element)) {
             list.push_back(std::move(element));
         }
     }
 }
 
-template <class Object>
-Json written(const Object& object)
+void write(JsonText& json, std::string_view name, const std::string& text)
 {
-    Json json = Json::object();
-    each_member(object, [&json](std::string_view name, const auto& value) {
-        if constexpr (std::is_same_v<decltype(value), const std::string&>) {
-            json[std::string(name)] = value.substr(0, most_text);
-        } else {
-            json[std::string(name)] = value;
-        }
-    });
-    return json;
+    json.text(name, std::string_view(text).substr(0, most_text));
 }
 
-/// Leaves out members that are seldom there.
-void erase_zeros(Json& json, std::initializer_list<const char*> members)
+/// Members that are seldom there are left out.
+void write(JsonText& json, std::string_view name, std::uint64_t number)
 {
-    for (const char* member : members) {
-        if (json.contains(member) && json[member] == 0) {
-            json.erase(member);
-        }
+    if (number != 0 || (name != "zones_omitted" && name != "ended" && name != "would_refuse")) {
+        json.number(name, number);
     }
+}
+
+template <class Object>
+void write_members(JsonText& json, const Object& object)
+{
+    each_member(
+        object, [&json](std::string_view name, const auto& value) { write(json, name, value); });
 }
 
 }  // namespace
 
 std::string write_report(const NodeReport& report)
 {
-    Json json = written(report);
-    const std::size_t omitted =
-        report.zones.size() > most_zones ? report.zones.size() - most_zones : 0;
-    json["zones_omitted"] = omitted + report.zones_omitted;
-    erase_zeros(json, { "zones_omitted", "ended" });
+    JsonText json;
+    json.begin_object();
+    write_members(json, report);
     each_list(report, [&json](std::string_view name, const auto& list, std::size_t most) {
         if (list.empty() && (name == "outages" || name == "loads")) {
             return;
         }
-        Json array = Json::array();
+        json.begin_array(name);
         for (const auto& element : std::span(list).first(std::min(most, list.size()))) {
-            array.push_back(written(element));
-            erase_zeros(array.back(), { "would_refuse" });
+            json.begin_object();
+            write_members(json, element);
+            json.end_object();
         }
-        json[std::string(name)] = std::move(array);
+        json.end_array();
     });
     for (std::size_t i = 0; i < history_scales.size(); ++i) {
         if (!report.history[i].passed.empty()) {
-            json[std::string(history_scales[i].start)] = report.history[i].start;
+            json.number(history_scales[i].start, report.history[i].start);
         }
     }
     each_series(report, [&json](std::string_view name, const auto& series, std::size_t most) {
         if (!series.empty()) {
-            json[std::string(name)] = std::vector(
-                series.end() - static_cast<std::ptrdiff_t>(std::min(most, series.size())),
-                series.end());
+            json.begin_array(name);
+            for (const std::uint64_t each : std::span(series).last(std::min(most, series.size()))) {
+                json.number({}, each);
+            }
+            json.end_array();
         }
     });
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string text = json.finish();
+    text.pop_back();  // the end of the line: lua/fleet_leave.lua adds a member
+    return text;
 }
 
 std::optional<NodeReport> parse_report(std::string_view text)
@@ -227,24 +227,21 @@ std::optional<NodeReport> parse_report(std::string_view text)
     if (text.size() > most_report) {
         return std::nullopt;
     }
-    const auto is_read = [](int depth, Json::parse_event_t, const Json&) {
-        return depth <= most_depth;
-    };
-    const Json json = Json::parse(text.begin(), text.end(), is_read, false);
+    const auto json = parse_json(text, most_depth);
     NodeReport report;
-    if (!read(json, report)) {
+    if (!json || !read(*json, report)) {
         return std::nullopt;
     }
     const auto read_named = [&json](std::string_view name, auto& list, std::size_t most) {
-        if (json.contains(name)) {
-            read_list(json[name], list, most);
+        if (const JsonTree* member = json->find(name)) {
+            read_list(*member, list, most);
         }
     };
     each_list(report, read_named);
     each_series(report, read_named);
     for (std::size_t i = 0; i < history_scales.size(); ++i) {
-        if (json.contains(history_scales[i].start)) {
-            read(json[history_scales[i].start], report.history[i].start);
+        if (const JsonTree* member = json->find(history_scales[i].start)) {
+            read(*member, report.history[i].start);
         }
     }
     report.name.resize(std::min(report.name.size(), most_name));

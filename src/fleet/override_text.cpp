@@ -1,14 +1,14 @@
 #include "fleet/override_text.h"
 
+#include "fleet/json_tree.h"
+#include "limit/json_text.h"
 #include "limit/rate_text.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
-#include <set>
-
-#include <nlohmann/json.hpp>
+#include <utility>
 
 namespace ratelimit::fleet {
 
@@ -25,33 +25,11 @@ constexpr std::size_t longest_reason = 200;
 // In the year 275760, the last that ECMAScript has; exact as a double.
 constexpr std::int64_t latest_ms = 8'640'000'000'000'000;
 
-/// Text that is no JSON gives a discarded value.
-Json parsed(std::string_view text, const Json::parser_callback_t& look = nullptr)
+/// Empty: it is no object, or too long. Members of its members are left out.
+std::optional<JsonTree> parsed(std::string_view text)
 {
-    if (text.size() > longest_text) {
-        return Json(Json::value_t::discarded);
-    }
-    return Json::parse(text.begin(), text.end(), look, false);
-}
-
-/// Parses a change. `twice`: a member of the object that stands there twice.
-Json parsed_change(std::string_view text, std::optional<std::string>& twice)
-{
-    std::set<std::string> names;
-    const auto look = [&](int depth, Json::parse_event_t event, Json& name) {
-        if (event == Json::parse_event_t::key && depth == 1
-            && !names.insert(name.get<std::string>()).second) {
-            twice = name.get<std::string>();
-        }
-        return true;
-    };
-    return parsed(text, look);
-}
-
-/// The JSON string of any bytes. Bytes that are not UTF-8 are replaced.
-std::string json_string(std::string_view text)
-{
-    return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+    auto json = text.size() > longest_text ? std::nullopt : parse_json(text, 1);
+    return json && json->kind == JsonTree::Kind::object ? std::move(json) : std::nullopt;
 }
 
 std::optional<std::int64_t> number_of(const Json& value, std::int64_t least, std::int64_t most)
@@ -143,9 +121,10 @@ std::string set_until(const Json& value, OverrideTime& time)
 }
 
 /// Sets any other member of a change.
-std::string set_detail(const std::string& name, const Json& value, OverrideChange& change)
+std::string set_detail(const JsonTree& member, OverrideChange& change)
 {
-    if (value.is_null() || name == "by" || name == "at" || name == "for_seconds_left") {
+    const auto& [name, kind, value, parts] = member;
+    if (member.is_null() || name == "by" || name == "at" || name == "for_seconds_left") {
         return is_known(name) ? "" : unknown_member(name);
     }
     if (name == "burst") {
@@ -176,19 +155,20 @@ std::string set_detail(const std::string& name, const Json& value, OverrideChang
 }
 
 /// The kind of an override in Redis, by its first member that this version knows.
-void set_stored_kind(const Json& json, StoredOverride& stored)
+void set_stored_kind(const JsonTree& json, StoredOverride& stored)
 {
-    const auto has = [&json](const char* name) { return json.contains(name); };
-    if (has("block")) {
-        stored.value.kind = is_true(json["block"]) ? Kind::block : Kind::unknown;
-    } else if (has("unlimited")) {
-        stored.value.kind = is_true(json["unlimited"]) ? Kind::unlimited : Kind::unknown;
-    } else if (has("concurrency")) {
-        set_concurrency(json["concurrency"], stored.value);
-    } else if (
-        has("rate") && set_rate(json["rate"], stored.value, stored.rate_text) && has("burst")) {
-        stored.value.burst = number_of(json["burst"], 0, max_quota);
-        stored.value.kind = stored.value.burst ? Kind::rate : Kind::unknown;
+    if (const JsonTree* block = json.find("block")) {
+        stored.value.kind = is_true(block->single) ? Kind::block : Kind::unknown;
+    } else if (const JsonTree* unlimited = json.find("unlimited")) {
+        stored.value.kind = is_true(unlimited->single) ? Kind::unlimited : Kind::unknown;
+    } else if (const JsonTree* most = json.find("concurrency")) {
+        set_concurrency(most->single, stored.value);
+    } else if (const JsonTree* rate = json.find("rate");
+               rate != nullptr && set_rate(rate->single, stored.value, stored.rate_text)) {
+        if (const JsonTree* burst = json.find("burst")) {
+            stored.value.burst = number_of(burst->single, 0, max_quota);
+            stored.value.kind = stored.value.burst ? Kind::rate : Kind::unknown;
+        }
     }
 }
 
@@ -199,22 +179,22 @@ std::string parse_change(std::string_view text, OverrideChange& change)
     if (text.find('\0') != std::string_view::npos) {
         return "expected JSON without a zero byte";  // the parser would take it as the end
     }
-    std::optional<std::string> twice;
-    const Json json = parsed_change(text, twice);
-    if (!json.is_object()) {
+    const auto json = parsed(text);
+    if (!json) {
         return "expected a JSON object, such as {\"rate\":\"100r/m\"}, {\"block\":true} or "
                "{\"unlimited\":true}";
     }
-    if (twice) {
-        return "member " + json_string(twice->substr(0, 64)) + " stands twice";
-    }
     int kinds = 0;
-    for (const auto& [name, value] : json.items()) {
-        const bool decides = !value.is_null()
+    for (const JsonTree& member : json->parts) {
+        const std::string& name = member.name;
+        if (json->find(name) != &member) {
+            return "member " + json_string(name.substr(0, 64)) + " stands twice";
+        }
+        const bool decides = !member.is_null()
             && (name == "rate" || name == "concurrency" || name == "block" || name == "unlimited");
         kinds += decides ? 1 : 0;
         std::string error =
-            decides ? set_kind(name, value, change) : set_detail(name, value, change);
+            decides ? set_kind(name, member.single, change) : set_detail(member, change);
         if (!error.empty()) {
             return error;
         }
@@ -263,25 +243,27 @@ std::string begin_stored(const OverrideChange& change, std::string_view by)
 StoredOverride parse_stored(std::string_view text)
 {
     StoredOverride stored;
-    const Json json = parsed(text);
-    if (!json.is_object()) {
+    const auto json = parsed(text);
+    if (!json) {
         return stored;
     }
-    set_stored_kind(json, stored);
-    if (json.contains("until") && !json["until"].is_null()) {
-        const auto end = number_of(json["until"], 1, latest_ms);
+    set_stored_kind(*json, stored);
+    if (const JsonTree* until = json->find("until"); until != nullptr && !until->is_null()) {
+        const auto end = number_of(until->single, 1, latest_ms);
         stored.value.end = milliseconds{ end.value_or(0) };
         stored.value.kind = end ? stored.value.kind : Kind::unknown;
     }
-    if (json.contains("at")) {
-        stored.at = milliseconds{ number_of(json["at"], 0, latest_ms).value_or(0) };
+    if (const JsonTree* at = json->find("at")) {
+        stored.at = milliseconds{ number_of(at->single, 0, latest_ms).value_or(0) };
     }
-    if (json.contains("by") && json["by"].is_string()) {
-        stored.by = json["by"].get<std::string>();
-    }
-    if (json.contains("reason") && json["reason"].is_string()) {
-        stored.reason = json["reason"].get<std::string>();
-    }
+    const auto set_text = [&json](std::string_view name, std::string& out) {
+        const JsonTree* member = json->find(name);
+        if (member != nullptr && member->single.is_string()) {
+            out = member->single.get<std::string>();
+        }
+    };
+    set_text("by", stored.by);
+    set_text("reason", stored.reason);
     return stored;
 }
 

@@ -2,8 +2,8 @@
 
 #include "fuzz.h"
 
-#include "http/api/json_text.h"
 #include "http/api/path.h"
+#include "limit/json_text.h"
 #include "limit/percent_text.h"
 
 #include <string>
@@ -96,7 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto again = parse_api_path("/l/", "/l/zones/z/keys/x", address, false, {});
     must(again.key == (has_dots(raw) ? "" : std::string(raw)));
 
-    JsonText json;
+    ratelimit::JsonText json;
     json.begin_object().text("t", input);
     const std::string text = json.finish();
     const std::string_view written = text;

@@ -3,19 +3,25 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace {
 
 std::atomic<std::size_t> allocations{ 0 };
-std::atomic<bool> failing{ false };
+constexpr std::size_t no_end = std::numeric_limits<std::size_t>::max() / 2;
+std::atomic<std::size_t> last{ no_end };  // the number of the last one that has memory
+
+bool fails() noexcept
+{
+    return ++allocations > last;
+}
 
 }  // namespace
 
 void* operator new(std::size_t size)
 {
-    ++allocations;
-    if (void* memory = failing ? nullptr : std::malloc(size)) {
+    if (void* memory = fails() ? nullptr : std::malloc(size)) {
         return memory;
     }
     throw std::bad_alloc();
@@ -23,8 +29,7 @@ void* operator new(std::size_t size)
 
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept
 {
-    ++allocations;
-    return failing ? nullptr : std::malloc(size);
+    return fails() ? nullptr : std::malloc(size);
 }
 
 void operator delete(void* memory) noexcept
@@ -46,7 +51,12 @@ std::size_t allocation_count() noexcept
 
 void fail_allocations(bool fail) noexcept
 {
-    failing = fail;
+    last = fail ? allocations.load() : no_end;
+}
+
+void fail_allocations_after(std::size_t more) noexcept
+{
+    last = allocations + more;
 }
 
 }  // namespace ratelimit

@@ -1,7 +1,7 @@
 // How the API parses an address and writes JSON.
 
-#include "http/api/json_text.h"
 #include "http/api/path.h"
+#include "limit/json_text.h"
 #include "limit/percent_text.h"
 
 #include <gtest/gtest.h>

@@ -63,6 +63,7 @@ TEST(NodeReportTest, is_bounded)
         1000,
         { std::string(40, 'z'), "0123456789abcdef", "1000r/15m", UINT64_MAX, 1, 0, 100,
           std::string(setting_names.size() * digits_of_setting, 'f') });
+    report.zones_omitted = 7;
     for (std::size_t i = 0; i < history_scales.size(); ++i) {
         NodeHistory& history = report.history[i];
         history.passed.assign(history_scales[i].steps, most_requests);
@@ -71,7 +72,7 @@ TEST(NodeReportTest, is_bounded)
     const auto read = parse_report(write_report(report));
     ASSERT_TRUE(read);
     EXPECT_EQ(read->zones.size(), most_zones);
-    EXPECT_EQ(read->zones_omitted, 1000 - most_zones);
+    EXPECT_EQ(read->zones_omitted, 7U);
 }
 
 TEST(NodeReportTest, of_another_version_is_read_as_far_as_it_is_known)

@@ -1,9 +1,9 @@
 #include "http/api/check_handler.h"
 
-#include "http/api/json_text.h"
 #include "http/api/response.h"
 #include "http/evaluate_limits.h"
 #include "http/request_state.h"
+#include "limit/json_text.h"
 #include "limit/rate_headers.h"
 #include "nginx/guarded.h"
 #include "node/clocks.h"

@@ -2,7 +2,7 @@
 
 #include "conf/conf.h"
 #include "fleet/nodes_call.h"
-#include "http/api/json_text.h"
+#include "limit/json_text.h"
 
 #include <cstddef>
 #include <cstdint>

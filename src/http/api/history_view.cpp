@@ -1,6 +1,6 @@
-#include "http/api/json_text.h"
 #include "http/api/views.h"
 #include "http/decision_count.h"
+#include "limit/json_text.h"
 #include "nginx/clock.h"
 
 #include <algorithm>

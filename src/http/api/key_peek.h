@@ -2,8 +2,8 @@
 
 #include "check/coalescer.h"
 #include "conf/conf.h"
-#include "http/api/json_text.h"
 #include "http/api/redis_query.h"
+#include "limit/json_text.h"
 
 #include <array>
 #include <optional>

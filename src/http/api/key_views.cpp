@@ -1,6 +1,5 @@
 #include "http/api/key_views.h"
 
-#include "http/api/json_text.h"
 #include "http/api/key_peek.h"
 #include "http/api/override_json.h"
 #include "http/api/override_queries.h"
@@ -8,6 +7,7 @@
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
 #include "limit/calendar.h"
+#include "limit/json_text.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "redis/command.h"

@@ -2,7 +2,7 @@
 
 #include "conf/conf.h"
 #include "fleet/override_text.h"
-#include "http/api/json_text.h"
+#include "limit/json_text.h"
 
 namespace ratelimit::http {
 

@@ -1,10 +1,10 @@
 #include "http/api/fleet_query.h"
-#include "http/api/json_text.h"
 #include "http/api/key_peek.h"
 #include "http/api/override_json.h"
 #include "http/api/override_queries.h"
 #include "http/api/path.h"
 #include "http/shown_key.h"
+#include "limit/json_text.h"
 #include "limit/rate_text.h"
 #include "nginx/text.h"
 

@@ -3,9 +3,9 @@
 #include "http/api/change_condition.h"
 #include "http/api/change_log.h"
 #include "http/api/fleet_query.h"
-#include "http/api/json_text.h"
 #include "http/api/key_peek.h"
 #include "http/api/override_json.h"
+#include "limit/json_text.h"
 
 #include <optional>
 #include <utility>

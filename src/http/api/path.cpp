@@ -2,6 +2,7 @@
 
 #include "limit/percent_text.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 

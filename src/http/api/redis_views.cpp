@@ -1,5 +1,5 @@
-#include "http/api/json_text.h"
 #include "http/api/views.h"
+#include "limit/json_text.h"
 #include "nginx/text.h"
 
 #include <numeric>

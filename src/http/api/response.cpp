@@ -1,6 +1,6 @@
 #include "http/api/response.h"
 
-#include "http/api/json_text.h"
+#include "limit/json_text.h"
 #include "nginx/text.h"
 
 #include <algorithm>

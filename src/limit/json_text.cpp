@@ -1,10 +1,10 @@
-#include "http/api/json_text.h"
+#include "limit/json_text.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -51,12 +51,12 @@ std::size_t utf8_length(std::string_view text) noexcept
 
 }  // namespace
 
-void JsonText::quoted(std::string_view text)
+std::string json_string(std::string_view text)
 {
-    text_ += '"';
+    std::string quoted = "\"";
     while (true) {
         const auto plain = std::find_if_not(text.begin(), text.end(), is_plain);
-        text_.append(text.begin(), plain);
+        quoted.append(text.begin(), plain);
         text.remove_prefix(static_cast<std::size_t>(plain - text.begin()));
         if (text.empty()) {
             break;
@@ -64,20 +64,20 @@ void JsonText::quoted(std::string_view text)
         const std::size_t length = utf8_length(text);
         const char character = text.front();
         if (length == 0) {
-            text_ += "\\ufffd";
+            quoted += "\\ufffd";
         } else if (character == '"' || character == '\\') {
-            text_ += '\\';
-            text_ += character;
+            quoted += '\\';
+            quoted += character;
         } else if (static_cast<unsigned char>(character) < ' ' || character == '\x7f') {
             std::array<char, 7> room{};
             std::snprintf(room.data(), room.size(), "\\u%04X", static_cast<unsigned>(character));
-            text_ += room.data();
+            quoted += room.data();
         } else {
-            text_ += text.substr(0, length);
+            quoted += text.substr(0, length);
         }
         text.remove_prefix(length == 0 ? 1 : length);
     }
-    text_ += '"';
+    return quoted + '"';
 }
 
 void JsonText::begin_value(std::string_view name)
@@ -87,8 +87,7 @@ void JsonText::begin_value(std::string_view name)
     }
     first_ = false;
     if (!name.empty()) {
-        quoted(name);
-        text_ += ':';
+        text_ += json_string(name) + ':';
     }
 }
 
@@ -128,7 +127,7 @@ JsonText& JsonText::text(std::string_view name, std::optional<std::string_view> 
         return null(name);
     }
     begin_value(name);
-    quoted(*value);
+    text_ += json_string(*value);
     return *this;
 }
 
@@ -169,4 +168,4 @@ JsonText& JsonText::null(std::string_view name)
     return *this;
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 using Seconds = std::chrono::duration<double>;
 using Microseconds = std::chrono::duration<double, std::micro>;
@@ -19,6 +19,9 @@ std::optional<T> or_null(T value)
     return value == T{} ? std::nullopt : std::optional<T>(std::move(value));
 }
 
+/// A string of JSON. Bytes that are not UTF-8 are written as U+FFFD.
+std::string json_string(std::string_view text);
+
 /// Writes a JSON text. Commas between values are added automatically. An empty value is null.
 class JsonText {
 public:
@@ -27,19 +30,20 @@ public:
     JsonText& begin_array(std::string_view name = {});
     JsonText& end_array();
 
-    /// Adds a member to an object. Bytes of `value` that are not UTF-8 are written as U+FFFD.
+    /// Adds a member to an object.
     JsonText& text(std::string_view name, std::optional<std::string_view> value);
     JsonText& number(std::string_view name, std::int64_t value);
     JsonText& number(std::string_view name, std::uint64_t value);
     JsonText& number(std::string_view name, double value);  // six digits after the point
+    // Where these are inlined, gcc 12 warns that an empty value may be read.
     template <class T>
-    JsonText& number(std::string_view name, const std::optional<T>& value)
+    [[gnu::noinline]] JsonText& number(std::string_view name, const std::optional<T>& value)
     {
         return value ? number(name, *value) : null(name);
     }
     JsonText& seconds(std::string_view name, Seconds value) { return number(name, value.count()); }
     template <class T>
-    JsonText& seconds(std::string_view name, const std::optional<T>& value)
+    [[gnu::noinline]] JsonText& seconds(std::string_view name, const std::optional<T>& value)
     {
         return value ? seconds(name, *value) : null(name);
     }
@@ -58,10 +62,9 @@ public:
 
 private:
     void begin_value(std::string_view name);
-    void quoted(std::string_view text);
 
     std::string text_;
     bool first_ = true;  // the next value is the first of its object or array
 };
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit
