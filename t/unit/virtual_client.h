@@ -59,9 +59,8 @@ private:
     struct VirtualTimer final : Timer {
         VirtualTimer(VirtualLoop& of, std::function<void()> what) : loop(of), fired(std::move(what))
         {
-            loop.timers_.push_back(this);
         }
-        ~VirtualTimer() override { loop.timers_.remove(this); }
+        ~VirtualTimer() override { loop.timers_.erase(at); }
         void start(milliseconds delay) noexcept override { due = loop.now() + delay; }
         void stop() noexcept override { due = milliseconds::max(); }
         bool running() const noexcept override { return due != milliseconds::max(); }
@@ -75,6 +74,7 @@ private:
         }
 
         VirtualLoop& loop;
+        std::list<VirtualTimer*>::iterator at = loop.timers_.insert(loop.timers_.end(), this);
         std::function<void()> fired;
         milliseconds due = milliseconds::max();
         bool delays_exit_ = false;
