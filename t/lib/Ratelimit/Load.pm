@@ -1,7 +1,8 @@
 package Ratelimit::Load;
 
 # Sends requests continuously from a process of its own while a test does something to nginx: half of the
-# clients keep their connection, half open a new one for each request.
+# clients keep their connection, half open a new one for each request. They pause for a moment after each round of
+# responses, so that the load leaves a processor for the test and for others beside it.
 
 use strict;
 use warnings;
@@ -57,7 +58,7 @@ package Ratelimit::Load::Loop;    ## no critic (ProhibitMultiplePackages)
 # responses on that socket, the bytes of the next response, the deadline of that response.
 
 use IO::Socket::INET;
-use Time::HiRes qw(time);
+use Time::HiRes qw(sleep time);
 
 my $patience = 20;    # seconds
 
@@ -85,6 +86,7 @@ sub run {
             if ($socket == $self->{control}) { $self->obey or return }
             elsif (my $client = $self->{by_socket}{$socket}) { $self->receive($client) }
         }
+        sleep 0.003;
         for my $client (grep { $_->{socket} && time > $_->{due} } @{ $self->{clients} }) {
             $self->fail("no answer within $patience s");
             $self->leave($client);
