@@ -69,8 +69,7 @@ sub nodes { return @{ $_[0]{nodes} } }
 
 sub masters {
     my ($self) = @_;
-    my $owner = $self->_owners($self->_alive);
-    my %masters = map { $_ => 1 } @{$owner};
+    my %masters = map { $_->[2][1] => 1 } @{ $self->_alive->cmd('CLUSTER', 'SLOTS') };
     return grep { $masters{ $_->port } } $self->nodes;
 }
 
@@ -132,9 +131,9 @@ sub is_ok {
     for my $node (grep { $_->lives } $self->nodes) {
         my $info = $node->cmd('CLUSTER', 'INFO');
         return 0 if $info !~ /^cluster_state:ok/m || $info !~ /^cluster_slots_assigned:$slots\r/m;
-        my $owners = $self->_owners($node);
-        return 0 if grep { !$lives{ $_ // 0 } } @{$owners}[0 .. $slots - 1];
-        $opinions{"@{$owners}"} = 1;
+        my @ranges = sort map { "$_->[0] $_->[1] $_->[2][1]" } @{ $node->cmd('CLUSTER', 'SLOTS') };
+        return 0 if grep { !$lives{ (split)[2] } } @ranges;
+        $opinions{"@ranges"} = 1;
     }
     return keys %opinions == 1;
 }
