@@ -161,7 +161,7 @@ sub makefile {
     croak "./build.sh's makefile compiles " . keys(%objects) . " folders for @sources, or does not link"
         if keys %objects != keys %folders || !$link;
     $link =~ s{(?<= )(\S+)(?= |$)}{ $1 =~ m{^\Q$built\E/ngx_\w+\.so$} ? $module : $objects{$1} // $1 }ge;
-    return "$module: @{[ sort values %objects ]}\n\tcd $nginx && $link\n$rules";
+    return "$module: @{[ sort values %objects ]}\n\tcd $nginx && $link -O0 -g0\n$rules";
 }
 
 # Runs a shell command. Dies with the end of its output if it fails.
