@@ -41,7 +41,7 @@ sub rule_tests {
     write_file("$scratch/alerts.yml", $text);
     for my $part (@naming ? @naming : join '', @tests) {
         write_file("$scratch/tests.yml", "$head$part");
-        my $output = qx(promtool test rules $scratch/tests.yml 2>&1);
+        my $output = qx(GOGC=off promtool test rules $scratch/tests.yml 2>&1);
         return (0, $output) if $? != 0;
     }
     return (1, '');
