@@ -76,7 +76,7 @@ sub flooded {
     my $server = "location /low { ratelimit zone=test $reserve; try_files /index.html =404; }";
     my $one = node(zone => 'rate=10r/s algorithm=token_bucket', server => $server);
     my $two = node(zone => 'rate=10r/s algorithm=token_bucket', redis => $one->{redis}, server => $server);
-    my @floods = map { load(port => $_->port, path => '/low', clients => 8) } $one, $two;
+    my @floods = map { load(port => $_->port, path => '/low', clients => 4) } $one, $two;
     $_->wait_for_more(30) for @floods;
     return { nodes => [$one, $two], floods => \@floods, served => 0 };
 }
