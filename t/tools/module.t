@@ -1,7 +1,8 @@
 # ./build.sh module: one file for any nginx. It is built here for the nginx of this machine, and loaded.
 
 use Ratelimit::Test;
-use Ratelimit::Build qw(top build_folder);
+use File::Spec;
+use Ratelimit::Build qw(top build_folder stand_in);
 use Ratelimit::Http2 qw(http2_one);
 use Ratelimit::Nginx;
 use Ratelimit::Process qw(temp_folder);
@@ -10,6 +11,7 @@ my $top     = top();
 my $folder  = temp_folder();
 my $program = Ratelimit::Nginx::program();
 delete @ENV{qw(NGX_SRC NGX_FLAGS RATELIMIT_HIREDIS)};
+$ENV{CCACHE_PATH} = '/usr/bin';    # where ccache, if the PATH has it, finds the compiler
 
 # Runs build.sh module: its exit status, stdout and stderr.
 sub module_for {
@@ -42,7 +44,7 @@ subtest 'it says what is missing, works without apt, and leaves a source tree as
     # A PATH with the programs of this machine but those of Debian's packages, and with a compiler without headers.
     my $path = "$folder/without-apt";
     mkdir $path or die $!;
-    for my $program (map { glob "$_/*" } '/usr/bin', '/bin') {
+    for my $program (map { glob "$_/*" } File::Spec->path, '/usr/bin', '/bin') {
         my ($name) = $program =~ m{([^/]+)$};
         symlink $program, "$path/$name" unless $name =~ /^(?:apt|dpkg|openssl$)/;
     }
@@ -151,9 +153,9 @@ subtest 'one line says what is wrong' => sub {
     # With the options of the module that is built: a second one would take a minute.
     my $alien = program_that_says("nginx version: nginx/$version\nconfigure arguments: --with-compat $debug",
         'echo "nginx: [emerg] module is not binary compatible" >&2; exit 1');
-    my $git = "$folder/bin";
-    mkdir $git or die $!;
-    chmod 0755, write_file("$git/git", "#!/bin/sh\necho 'no such branch' >&2\nexit 1\n");
+    my $path = stand_in("$folder/bin", 'git', "echo 'no such branch' >&2\nexit 1");
+    # That headers are there was tested above: to read them takes seconds, each time.
+    stand_in("$folder/bin", 'g++', 'case "$*" in *fsyntax*) exec cat >/dev/null ;; *) exec /usr/bin/g++ "$@" ;; esac');
     mkdir "$folder/none" or die $!;
     for (
         ['', qr/module: name the nginx with --nginx VERSION, --source TREE or --like PROGRAM/],
@@ -173,7 +175,7 @@ subtest 'one line says what is wrong' => sub {
         ['--nginx foo-1.0', qr{no source is known for foo-1\.0: name one with --source}],
     ) {
         my ($options, $message) = @{$_};
-        my ($status, $printed, $stderr) = module_for($options, PATH => "$git:$ENV{PATH}");
+        my ($status, $printed, $stderr) = module_for($options, PATH => $path);
         isnt $status, 0, "module $options fails";
         like $stderr, qr/^build\.sh: $message.*$/m, 'and says why';
         is $printed, '', 'and prints no file';
