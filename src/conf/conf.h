@@ -40,7 +40,7 @@ struct ZoneConf {
     std::string redis_parameter;       // the last parameter that needs Redis; empty: none
     RedisBlock* redis = nullptr;       // null: counted in this node's memory
     std::optional<std::int64_t> cost;  // of the latest limit, above 0: do costs differ?
-    /// The limits of it that have the fail mode `local`.
+    /// Whether limits use it, and whether any of them has the fail mode `local`.
     enum class Alone : std::uint8_t { unused, none, some } alone = Alone::unused;
     CheckScripts peek;  // read a key's state for the API
     std::string key_text;

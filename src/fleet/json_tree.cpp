@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Takes what nlohmann's parser reads. False, which no function returns, would end it.
+/// Takes what nlohmann's parser reads. Each function returns whether the parser goes on.
 class TreeBuilder {
 public:
     using Kind = JsonTree::Kind;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace ratelimit::fleet {

@@ -98,7 +98,7 @@ struct NodeReport {
     std::uint64_t passed = 0;         // requests, in any zones
     std::uint64_t refused = 0;
     std::uint64_t undecided = 0;      // of those that passed: let in by ratelimit_fail_mode open
-    std::uint64_t zones_omitted = 0;  // beyond `most_zones`
+    std::uint64_t zones_omitted = 0;  // beyond `most_zones`; set with `zones`
     std::vector<Zone> zones;
     std::vector<Server> servers;
     std::vector<RefusedKey> busiest;

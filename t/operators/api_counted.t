@@ -226,19 +226,20 @@ subtest 'an override is set as it is read' => sub {
     }
 };
 
-subtest 'a change with an argument that would be passed over is not made' => sub {
+subtest 'a change whose members are arguments, or whose key has no value, is not made' => sub {
     my $node = member(zone => 'rate=1r/d', key => '$arg_k');
     $node->status('/?k=a');
-    for (['PUT', 'keys/a/override', 'for=1h'], ['PUT', 'keys/override', 'key=a&for=1h'], ['PUT', 'override', 'until=1'],
-        ['PUT', 'override', 'kye=a'], ['DELETE', 'override', 'rate=1r/d'], ['DELETE', 'keys/a', 'raet=1r/d'], ['DELETE', 'keys/a', 'for']) {
-        my ($method, $path, $arguments) = @{$_};
-        my $answer = $node->get("/ops/zones/test/$path?$arguments", method => $method, body => $method eq 'PUT' ? '{"block":true}' : '');
-        is $answer->status, 400, "$method $path?$arguments";
-        like decode_json($answer->body)->{error}, qr/^unknown argument, expected only key=, hash=/;
+    for (['PUT', 'keys/a/override?for=1h', qr/in the body, not as arguments/], ['PUT', 'keys/override?key=a&until=1', qr/in the body/],
+        ['PUT', 'override?user=ann&reason', qr/in the body/], ['PUT', 'override?key', qr/no key/], ['DELETE', 'override?key', qr/no key/],
+        ['DELETE', 'keys/a?rate', qr/invalid rate/]) {
+        my ($method, $path, $error) = @{$_};
+        my $answer = $node->get("/ops/zones/test/$path", method => $method, body => $method eq 'PUT' ? '{"block":true}' : '');
+        is $answer->status, 400, "$method $path";
+        like decode_json($answer->body)->{error}, $error;
     }
     is_deeply decode_json($node->get('/ops/overrides')->body)->{overrides}, [], 'no override is set';
     is $node->status('/?k=a'), 429, 'the key is not freed';
-    is $node->status('/ops/zones/test/keys?key=a&', method => 'DELETE'), 204, 'it is, with a known argument';
+    is $node->status('/ops/zones/test/keys/a/override?user=ann', method => 'PUT', body => '{"unlimited":true}'), 200, 'other arguments are passed over';
 };
 
 finish();

@@ -40,7 +40,7 @@ subtest 'README and the chapter about sizing say at which commit their figures w
     ok commits_in($sizing // ''), 'doc/operations.md';
 };
 
-subtest 'figures of README are those of the benchmark' => sub {
+subtest 'the CPU of busy connections and the ratios to limit_req in README are those of the benchmark' => sub {
     my (%cpu, %ratio);
     for (split /\n/, $part{load}) {
         my (undef, $name, @cells) = map { s/^\s+|\s+$//gr } split /\|/;

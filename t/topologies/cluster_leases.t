@@ -5,7 +5,7 @@ use Ratelimit::Test;
 use Time::HiRes qw(time);
 
 my $cluster = cluster();
-my $quota   = 8_000;
+my $quota   = 15_000;
 my $node    = nginx(
     workers => 2,
     http => 'ratelimit_redis main { topology cluster; timeout 5s; connect_timeout 5s; '

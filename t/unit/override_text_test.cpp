@@ -95,8 +95,8 @@ TEST(OverrideText, errors_name_the_member_and_what_was_expected)
     EXPECT_EQ(error_of(R"({"concurrency":0})").substr(0, 22), "invalid \"concurrency\",");
     EXPECT_EQ(
         error_of("{\"block\":true,\"til\\n\":1}"),
-        "unknown member \"til\\n\", expected rate, burst, concurrency, block, unlimited, for, "
-        "until or reason");
+        "unknown member \"til\\u000A\", expected rate, burst, concurrency, block, unlimited, "
+        "for, until or reason");
     EXPECT_EQ(
         error_of(R"({"block":true,"reason":""})"),
         "invalid \"reason\", expected a text of at most 200 bytes");

@@ -9,6 +9,8 @@
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 
+#include <algorithm>
+#include <array>
 #include <new>
 #include <string>
 
@@ -34,6 +36,16 @@ std::string_view wrong_end(const FleetMemory& fleet, const fleet::OverrideTime& 
 ngx_int_t set_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view body)
 {
+    constexpr std::array<std::string_view, 8> members = { "rate",  "burst",     "concurrency",
+                                                          "block", "unlimited", "for",
+                                                          "until", "reason" };
+    if (std::ranges::any_of(members, [r](std::string_view member) {
+            return api_argument(nginx::view(r->args), member).given;
+        })) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST,
+            "expected rate, for and the others in the body, not as arguments");
+    }
     fleet::OverrideChange wanted;
     if (const auto error = fleet::parse_change(body, wanted); !error.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);

@@ -2,7 +2,6 @@
 
 #include "limit/percent_text.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -83,15 +82,6 @@ struct KeyPath {
 
 constexpr std::string_view override_end = "/override";
 
-/// Takes off the first argument.
-std::string_view take_argument(std::string_view& arguments) noexcept
-{
-    const auto end = arguments.find('&');
-    const auto argument = arguments.substr(0, end);
-    arguments.remove_prefix(end == std::string_view::npos ? arguments.size() : end + 1);
-    return argument;
-}
-
 /// The key of an argument key=, hash= or id=.
 ApiArgument key_argument(ApiPath& found, std::string_view arguments)
 {
@@ -162,24 +152,17 @@ ApiPath::View page_named(std::string_view name) noexcept
 ApiArgument api_argument(std::string_view arguments, std::string_view name)
 {
     while (!arguments.empty()) {
-        const auto argument = take_argument(arguments);
+        const auto end = arguments.find('&');
+        auto argument = arguments.substr(0, end);
+        arguments.remove_prefix(end == std::string_view::npos ? arguments.size() : end + 1);
+        if (argument == name) {
+            return { true, std::nullopt };
+        }
         if (argument.starts_with(name) && argument.substr(name.size()).starts_with('=')) {
             return { true, percent_decoded(argument.substr(name.size() + 1)) };
         }
     }
     return {};
-}
-
-bool has_only(std::string_view arguments, std::span<const std::string_view> names)
-{
-    while (!arguments.empty()) {
-        const auto argument = take_argument(arguments);
-        const auto name = argument.substr(0, argument.find('='));
-        if (!argument.empty() && std::ranges::find(names, name) == names.end()) {
-            return false;
-        }
-    }
-    return true;
 }
 
 ApiPath parse_api_path(

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -50,7 +49,5 @@ struct ApiArgument {
     std::optional<std::string> value;  // percent-decoded; empty: not given, or malformed
 };
 ApiArgument api_argument(std::string_view arguments, std::string_view name);
-/// Whether there are no others than `names`.
-bool has_only(std::string_view arguments, std::span<const std::string_view> names);
 
 }  // namespace ratelimit::http

@@ -218,7 +218,10 @@ sub workers {
     my ($self, $leaving, $master) = @_;
     $master //= $self->{pid};
     my @pids;
-    for my $pid (split ' ', read_file("/proc/$master/task/$master/children")) {
+    # A list that is read while a process ends may lack another one.
+    my ($children, $before) = ('');
+    do { ($before, $children) = ($children, read_file("/proc/$master/task/$master/children")) } until $before eq $children;
+    for my $pid (split ' ', $children) {
         my $title = read_file("/proc/$pid/cmdline");    # a hundredth of the time that ps takes
         $title =~ /^(?:(?:nginx|angie): worker process|[^\0]*valgrind)/ or next;
         # Under valgrind the process title does not change, so the log decides.
