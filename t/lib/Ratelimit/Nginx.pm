@@ -218,14 +218,10 @@ sub workers {
     my ($self, $leaving, $master) = @_;
     $master //= $self->{pid};
     my @pids;
-    # A list that is read while a process ends may lack another one.
-    my ($children, $before) = ('');
-    do { ($before, $children) = ($children, read_file("/proc/$master/task/$master/children")) } until $before eq $children;
-    for my $pid (split ' ', $children) {
-        my $title = read_file("/proc/$pid/cmdline");    # a hundredth of the time that ps takes
-        $title =~ /^(?:(?:nginx|angie): worker process|[^\0]*valgrind)/ or next;
+    for my $line (split /\n/, `ps -o pid=,args= --ppid $master`) {
+        my ($pid, $title) = $line =~ /^\s*(\d+)\s+((?:nginx|angie): worker process|\S*valgrind).*/ or next;
         # Under valgrind the process title does not change, so the log decides.
-        my $leaves = $title =~ /shutting down/ || $title =~ /valgrind/ && $self->has_begun_to_leave($pid);
+        my $leaves = $line =~ /shutting down/ || $title =~ /valgrind/ && $self->has_begun_to_leave($pid);
         push @pids, $pid if ($leaves ? 1 : 0) == ($leaving // 0);
     }
     return @pids;
