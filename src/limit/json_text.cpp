@@ -51,9 +51,9 @@ std::size_t utf8_length(std::string_view text) noexcept
 
 }  // namespace
 
-std::string json_string(std::string_view text)
+void append_json_string(std::string& quoted, std::string_view text)
 {
-    std::string quoted = "\"";
+    quoted += '"';
     while (true) {
         const auto plain = std::find_if_not(text.begin(), text.end(), is_plain);
         quoted.append(text.begin(), plain);
@@ -77,7 +77,14 @@ std::string json_string(std::string_view text)
         }
         text.remove_prefix(length == 0 ? 1 : length);
     }
-    return quoted + '"';
+    quoted += '"';
+}
+
+std::string json_string(std::string_view text)
+{
+    std::string quoted;
+    append_json_string(quoted, text);
+    return quoted;
 }
 
 void JsonText::begin_value(std::string_view name)
@@ -87,7 +94,8 @@ void JsonText::begin_value(std::string_view name)
     }
     first_ = false;
     if (!name.empty()) {
-        text_ += json_string(name) + ':';
+        append_json_string(text_, name);
+        text_ += ':';
     }
 }
 
@@ -127,7 +135,7 @@ JsonText& JsonText::text(std::string_view name, std::optional<std::string_view> 
         return null(name);
     }
     begin_value(name);
-    text_ += json_string(*value);
+    append_json_string(text_, *value);
     return *this;
 }
 

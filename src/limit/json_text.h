@@ -21,6 +21,7 @@ std::optional<T> or_null(T value)
 
 /// A string of JSON. Bytes that are not UTF-8 are written as U+FFFD.
 std::string json_string(std::string_view text);
+void append_json_string(std::string& quoted, std::string_view text);
 
 /// Writes a JSON text. Commas between values are added automatically. An empty value is null.
 class JsonText {

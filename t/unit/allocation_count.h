@@ -9,7 +9,7 @@ std::size_t allocation_count() noexcept;
 
 /// Whether there is no memory left from now on.
 void fail_allocations(bool fail) noexcept;
-/// There is memory for so many allocations more.
+/// There is memory for `more` further allocations.
 void fail_allocations_after(std::size_t more) noexcept;
 
 }  // namespace ratelimit
