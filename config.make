@@ -5,17 +5,13 @@ ratelimit_scripts="$NGX_OBJS/ratelimit/lua_scripts.h"
 ratelimit_page="$NGX_OBJS/ratelimit/dashboard_page.h"
 ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -fno-plt -Wno-missing-field-initializers'
 
-for ratelimit_src in $NGX_OBJS/ratelimit/*.cpp; do
-    ratelimit_obj=$NGX_OBJS/addon/ratelimit/$(basename $ratelimit_src .cpp).o
-    # Folders with another task would only make the link slower.
-    case $(basename $ratelimit_src .cpp) in
-        base | check | http | limit | nginx | redis | store | zone) ratelimit_more=$ratelimit_lto ;;
-        *) ratelimit_more= ;;
-    esac
-    ratelimit_parts=`sed "s,^#include \"\(.*\)\",$ngx_addon_dir/src/\1," $ratelimit_src | tr '\n' ' '`
+for ratelimit_name in redis request fleet rest; do
+    ratelimit_obj=$NGX_OBJS/addon/ratelimit/$ratelimit_name.o
+    ratelimit_parts=`sed "s,^#include \"\(.*\)\",$ngx_addon_dir/src/\1," $NGX_OBJS/ratelimit/$ratelimit_name.cpp | tr '\n' ' '`
+    test $ratelimit_name != fleet || ratelimit_lto=
     cat << END                                                >> $NGX_MAKEFILE
 
-$ratelimit_obj: private CFLAGS += $ratelimit_flags $ratelimit_more
+$ratelimit_obj: private CFLAGS += $ratelimit_flags $ratelimit_lto
 $ratelimit_obj: $ratelimit_parts $ratelimit_scripts $ratelimit_page
 END
 done

@@ -1,5 +1,6 @@
 #include "limit/rate_headers.h"
 
+#include "base/decimal.h"
 #include "limit/refill_time.h"
 #include "limit/wide.h"
 
@@ -10,7 +11,6 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::size_t most_digits = 20;
 constexpr std::string_view comma = ", ";
 constexpr std::string_view frame = R"("";q=;w=;ratelimit-burst=;qu="concurrent-requests")";
 

@@ -1,5 +1,7 @@
 #include "redis/command.h"
 
+#include "base/decimal.h"
+
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -8,7 +10,6 @@ namespace ratelimit::redis {
 
 namespace {
 
-constexpr std::size_t most_digits = 20;
 constexpr std::string_view line_end = "\r\n";
 constexpr std::string_view marks = "$\r\n\r\n";  // of a bulk string
 constexpr std::size_t length_room = most_digits + marks.size();

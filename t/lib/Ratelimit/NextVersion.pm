@@ -138,7 +138,7 @@ sub sources {
     return sort keys %sources;
 }
 
-# A makefile with the commands of ./build.sh for the folders of these sources and for the module. What they make is put
+# A makefile with the commands of ./build.sh for what includes these sources and for the module. What they make is put
 # into the folder, where they also look first for what they include.
 sub makefile {
     my ($folder, $module, @sources) = @_;
@@ -147,19 +147,19 @@ sub makefile {
     my $make  = "cd $nginx && make -f $built/Makefile modules";
     croak 'the module is older than its sources: run ./build.sh' if system("$make -q") != 0;
     my $as_new = join ' ', map { '-W ' . top() . "/$_" } @sources;
-    my ($rules, $link, %objects) = ('', '');
+    my ($rules, $link, $parts, %objects) = ('', '', '');
     for my $command (split /\n/, `$make -n $as_new` =~ s/\\\n\s*/ /gr) {
         $command =~ s/\$/\$\$/g;
         $link = $command if $command =~ / -shared\b/;
         my ($object, $source) = $command =~ m{ -c .* -o (\Q$built\E/addon/\S+) +(\Q$built\E/ratelimit/\S+)$} or next;
+        $parts .= read_file($source);
         my $own = $objects{$object} = "$folder/" . basename($source, '.cpp') . '.o';
         $command =~ s{ -c }{ -c -I $folder/src -I $folder/ratelimit };
         $command =~ s{ -o .*}{ -O0 -g0 -w -o $own $source};    # compiles in half of the time
         $rules .= "$own:\n\tcd $nginx && $command\n";
     }
-    my %folders = map { dirname($_) => 1 } @sources;
-    croak "./build.sh's makefile compiles " . keys(%objects) . " folders for @sources, or does not link"
-        if keys %objects != keys %folders || !$link;
+    my @left = grep { my $include = s{^src/}{#include "}r; $parts !~ /^\Q$include\E"$/m } @sources;
+    croak "./build.sh's makefile does not compile @left, or does not link" if @left || !$link;
     $link =~ s{(?<= )(\S+)(?= |$)}{ $1 =~ m{^\Q$built\E/ngx_\w+\.so$} ? $module : $objects{$1} // $1 }ge;
     return "$module: @{[ sort values %objects ]}\n\tcd $nginx && $link -O0 -g0\n$rules";
 }
