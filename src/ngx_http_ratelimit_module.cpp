@@ -104,18 +104,6 @@ void each_second() noexcept
     }
 }
 
-/// Loads what this node must know before its first decision.
-ngx_int_t load_fleet(ngx_cycle_t& cycle, const MainConf& conf) noexcept
-{
-    return nginx::guarded(cycle.log, ngx_int_t{ NGX_ERROR }, [&] {
-        conf.fleet->find_slots(*cycle.log);
-        if (!ngx_test_config) {
-            conf.fleet->load(each_zones_settings(conf), *cycle.log);
-        }
-        return ngx_int_t{ NGX_OK };
-    });
-}
-
 /// Where a warning about the configuration is seen: error_log, or if its level (by default error)
 /// leaves it out, the log of nginx's own warnings, such as the terminal of nginx -t.
 ngx_log_t* log_of_warnings(const ngx_cycle_t& cycle) noexcept
@@ -145,7 +133,8 @@ void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
         core->timer_resolution, time, &name);
 }
 
-/// Warns if connections to Redis take more than half of a worker's connections.
+/// Warns if connections to Redis take more than half of a worker's connections. Does not fail:
+/// nginx would end its master.
 ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
 {
     MainConf* conf = main_conf(cycle);
@@ -163,7 +152,13 @@ ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
             connections, cycle->connection_n);
     }
     warn_of_resolution(*cycle, *conf);
-    return conf->fleet == nullptr ? NGX_OK : load_fleet(*cycle, *conf);
+    if (conf->fleet != nullptr) {
+        conf->fleet->find_slots(*cycle->log);
+        if (!ngx_test_config) {
+            conf->fleet->load([conf] { return each_zones_settings(*conf); }, *cycle->log);
+        }
+    }
+    return NGX_OK;
 }
 
 ngx_int_t init_process(ngx_cycle_t* cycle) noexcept

@@ -24,6 +24,7 @@ constexpr std::chrono::seconds fresh{ 5 };
 void FleetMember::set_up(RedisBlock& block, bool has_api)
 {
     redis_ = &block;
+    storage_ = std::hash<std::string>{}(block.storage() + block.prefix);
     keys_.emplace(block.prefix);
     sync_script_ = fleet::add_sync_script(block.scripts);
     if (has_api) {
@@ -49,19 +50,29 @@ void FleetMember::find_slots(ngx_log_t& log) noexcept
     const FleetMemory::Lock counted(fleet);
 }
 
-void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
+void FleetMember::load(
+    const std::function<std::vector<ZoneSettings>()>& settings, ngx_log_t& log) noexcept
 {
     const FleetMemory fleet = shared();
-    const bool known = fleet.shared().loaded.load();  // perhaps of another Redis
-    fleet.follow(storage());
+    const bool had_others = fleet.shared().loaded.load();  // perhaps of another Redis
+    fleet.follow(storage_);
     configured_at_ = node_clock.monotonic();
     replaces_ = ngx_inherited != 0 ? static_cast<std::uint64_t>(ngx_parent) : 0;
-    note_load(settings.first(std::min(settings.size(), NodePast::most_zones)));
-    if (fleet.loaded()) {
-        return;
-    }
+    nginx::guarded(&log, [&] {
+        const std::vector<ZoneSettings> zones = settings();
+        note_load(std::span(zones).first(std::min(zones.size(), NodePast::most_zones)));
+        if (!fleet.loaded()) {
+            load_overrides(had_others, log);
+        }
+    });
+}
+
+/// `had_others`: there are overrides in force, perhaps of another Redis.
+void FleetMember::load_overrides(bool had_others, ngx_log_t& log)
+{
+    const FleetMemory fleet = shared();
     const std::string reason =
-        fleet::load_overrides(fleet, redis_->options, *keys_, node_clock, storage());
+        fleet::load_overrides(fleet, redis_->options, *keys_, node_clock, storage_);
     if (reason.empty()) {
         fleet.shared().connected.store(true);
         return;
@@ -73,7 +84,7 @@ void FleetMember::load(std::span<const ZoneSettings> settings, ngx_log_t& log)
     ngx_log_error(
         NGX_LOG_NOTICE, &log, 0,
         "ratelimit: fleet: %s, the overrides follow when redis \"%s\" answers (%V)",
-        known ? "the earlier overrides stay in force" : "the limits are those of nginx.conf",
+        had_others ? "the earlier overrides stay in force" : "the limits are those of nginx.conf",
         redis_->name.c_str(), &text);
 }
 
@@ -104,7 +115,7 @@ void FleetMember::start(std::function<fleet::NodeReport()> figures)
     figures_ = std::move(figures);
     fleet::Session::Node& node = *this;
     const fleet::Sync::Parts parts{ shared(), redis_->client(), sync_script_, *keys_, node_clock,
-                                    *this,    storage() };
+                                    *this,    storage_ };
     session_ = std::make_unique<fleet::Session>(parts, node);
 }
 
@@ -164,7 +175,7 @@ void FleetMember::add_past(fleet::NodeReport& report) const
         return;
     }
     const std::int64_t now = node_clock.monotonic().count();
-    if (fleet.follows(storage())) {  // else a later configuration has another Redis
+    if (fleet.follows(storage_)) {  // else a later configuration has another Redis
         const std::int64_t heard = shared.heard_us.load();
         const std::int64_t since = heard == 0 ? configured_at_.count() : heard;
         const bool is_away =

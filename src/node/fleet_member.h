@@ -34,8 +34,9 @@ public:
     using ZoneSettings = std::pair<std::string, std::string>;
 
     /// Notes what a reload changed. Loads the overrides if this node's memory does not have them
-    /// yet. Call in the master. If Redis does not answer, logs one warning.
-    void load(std::span<const ZoneSettings> settings, ngx_log_t& log);
+    /// yet. Call in the master. If Redis does not answer, or without memory, logs one line, and
+    /// workers load them.
+    void load(const std::function<std::vector<ZoneSettings>()>& settings, ngx_log_t& log) noexcept;
 
     /// Starts and ends this worker's session. `figures`: what this node says of itself, all but its
     /// name and its age.
@@ -62,6 +63,7 @@ public:
 private:
     std::string state() override;
     bool stays() const noexcept override;
+    void load_overrides(bool had_others, ngx_log_t& log);
     void note_load(std::span<const ZoneSettings> settings);
     void add_past(fleet::NodeReport& report) const;
     void disconnected() noexcept override;
@@ -71,12 +73,9 @@ private:
     void freed(std::string_view zone, std::string_view key) noexcept override;
     void changed(std::string_view zone, std::string_view key) noexcept override;
     const Zone* zone_named(std::string_view wanted) const noexcept;
-    std::uint64_t storage() const
-    {
-        return std::hash<std::string>{}(redis_->storage() + redis_->prefix);
-    }
 
     RedisBlock* redis_ = nullptr;
+    std::uint64_t storage_ = 0;  // FleetMemory::follow
     std::optional<fleet::FleetKeys> keys_;
     redis::ScriptId sync_script_{};
     std::uint64_t replaces_ = 0;                    // fleet::NodeReport::replaces
