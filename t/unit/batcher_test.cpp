@@ -230,6 +230,8 @@ TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)
 /// script was added first.
 class BatcherOrder : public testing::Test {
 protected:
+    ~BatcherOrder() override { batcher_.write_all(); }  // ends the calls that wait
+
     bool add(redis::ScriptId script)
     {
         auto& record = *new redis::PendingCall;
