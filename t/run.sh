@@ -59,5 +59,5 @@ run_tests() {
     export BUILD_DIR=$build
     # shellcheck disable=SC2086  # options of prove
     exec perl -It/lib "$(command -v prove)" -PRatelimit::Progress ${PROVE_OPTIONS:-} \
-        -j$((jobs * 3)) "${tests[@]}"  # tests mostly wait
+        -j$((jobs * 4)) "${tests[@]}"  # tests mostly wait
 }
