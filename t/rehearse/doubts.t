@@ -47,6 +47,23 @@ subtest 'the page of an error that an upstream may have answered with' => sub {
     }
 };
 
+subtest 'a request that a limit may have refused then does not tell which files exist' => sub {
+    my $limited = 'ratelimit_zone $remote_addr zone=z rate=2r/m algorithm=fixed_window;';
+    my @format  = ('--format', '$msec $remote_addr "$request" $status $upstream_status');
+    for (
+        ['if (!-e $request_filename) { return 404; } ratelimit zone=z;', '/style.css', 429],
+        ['ratelimit_status 503; if (!-f $request_filename) { return 404; } ratelimit zone=z;', '/style.css', 503],
+        ['location / { try_files $uri $uri/ @app; } location ~ \.html$ { ratelimit zone=z; } location @app { proxy_pass http://x; }', '/docs/', 429],
+        ['ratelimit_status 503; location / { error_page 404 /page; } location /page { ratelimit zone=z; proxy_pass http://x; }', '/gone', 503],
+    ) {
+        my ($conf, $path, $status) = @{$_};
+        my @lines  = map { my $asked = $_; map { qq{1795000000 10.0.0.1 "GET $path HTTP/1.1" $asked -\n} } 1 .. 3 } $status, 502;
+        my $report = report(conf => "$limited\n$conf", logs => [log_file(@lines)], options => [@format, '--allow-unreached']);
+        my @between = @{ $report->{total}{refused_between} // [$report->{total}{refused}, $report->{total}{refused}] };
+        is $between[1], 1, "$conf: of three with the status of a refusal, one may be refused, and none of the others";
+    }
+};
+
 subtest 'a server that redirects to the one with limits' => sub {
     my $tls = 'server { listen 443 ssl; listen [::]:443 ssl http2; server_name shop.example; location / { ratelimit zone=z; proxy_pass http://x; } }';
     my $format = 'log_format full \'$remote_addr [$time_local] "$request" $status $host $scheme $upstream_status\';';

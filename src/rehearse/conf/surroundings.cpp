@@ -122,6 +122,8 @@ void read_value(const Directive& one, Surroundings& out)
         out.limit_req_dry_run = is_on(one);
     } else if (name == "limit_conn") {
         out.limit_conn = true;
+    } else if (name == "ratelimit_status") {
+        read_number(one, out.ratelimit_status);
     } else if (name == "limit_req_status") {
         read_number(one, out.limit_req_status);
     } else if (name == "limit_conn_status") {

@@ -51,6 +51,7 @@ struct Surroundings {
     bool limit_req = false;            // that cannot be followed: the log tells what it did
     bool limit_req_dry_run = false;
     bool limit_conn = false;
+    int ratelimit_status = 429;
     int limit_req_status = 503;
     int limit_conn_status = 503;
     const Directive* index = nullptr;  // the first `index` of its level; null: index.html

@@ -29,6 +29,16 @@ Rehearsed::Rehearsed(
       limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, facts_),
       values_(format.escape())
 {
+    for (const auto& one : conf_->servers) {
+        for_each_location(one->top, [this](const Location& location) {
+            if (location.own.limits != nullptr) {
+                facts_.refusals.insert(location.own.ratelimit_status);
+            }
+            if (location.own.limit_reqs != nullptr) {
+                facts_.refusals.insert(location.own.limit_req_status);
+            }
+        });
+    }
     if (site_.may_doubt()) {
         bounds_.emplace(conf_->zones, conf_->limits);
     }

@@ -9,8 +9,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-constexpr int too_many_requests = 429;
-
 const Location* named_location(const Location& server, std::string_view name)
 {
     const auto found =
@@ -258,7 +256,7 @@ Router::Next Router::error_page(Walk& walk, int status) const
     };
     for (std::size_t i = 0; i < pages->size(); ++i) {
         const ErrorPage& page = (*pages)[i];
-        const bool changed = page.response_changes || status == too_many_requests;
+        const bool changed = page.response_changes || facts_.refusals.contains(status);
         if (location.handler != nullptr && !by_nginx && page.code != 502 && page.code != 504) {
             continue;  // the upstream's answer is not changed
         }

@@ -118,21 +118,27 @@ bool RequestFacts::folder_found(Values& values, const Directive& asker, Other ot
     }
     // The static module answers a folder with its index, with 403, or with a slash behind it.
     const int code = status_of(values);
-    const bool fits = current.ends_with('/') ? is_success(code) || code == 403 : code == 301;
+    const bool refused = may_be_refused(values);
+    const bool fits =
+        current.ends_with('/') ? is_success(code) || code == 403 || refused : code == 301;
     if (!fits || asked_upstream(values)) {
         return false;
     }
     if (final_path != nullptr && other.has_path) {
         return final_path->value(values).starts_with(current);
     }
-    return (upstream != nullptr && other.is_upstream)
+    return (upstream != nullptr && other.is_upstream && !refused)
         || values.in_doubt(&asker, current + " folder", false);
 }
 
 bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker) const
 {
-    const bool slash = values.rewritten().path.ends_with('/');
-    return (kind != FileKind::folder && !slash && file_found(values, asker, {}))
+    const std::string& current = values.rewritten().path;
+    const auto file_exists = [&] {
+        return may_be_refused(values) ? values.in_doubt(&asker, current, false)
+                                      : file_found(values, asker, {});
+    };
+    return (kind != FileKind::folder && !current.ends_with('/') && file_exists())
         || (kind != FileKind::file && folder_found(values, asker, {}));
 }
 

@@ -2,6 +2,8 @@
 
 #include "rehearse/values/variables.h"
 
+#include <set>
+
 namespace ratelimit::rehearse {
 
 /// A status with which a file is answered.
@@ -20,6 +22,9 @@ struct RequestFacts {
 
     /// $status; 0: not known.
     int status_of(Values& values) const;
+    /// Whether a limit may have refused it at that time: then it proves nothing about files that
+    /// nginx looks for before the limits.
+    bool may_be_refused(Values& values) const { return refusals.contains(status_of(values)); }
     /// Whether it was answered with 2xx at that time.
     bool succeeded(Values& values) const { return status_of(values) / 100 == 2; }
     /// The upstream or program that answers where there is no file.
@@ -61,6 +66,7 @@ struct RequestFacts {
     const Variable* upstream_status;
     const Variable* upstream;    // empty where no upstream was asked
     const Variable* final_path;  // $uri at the end of the request; null: `path` is it
+    std::set<int> refusals{};    // the statuses with which limits refuse
 
 private:
     mutable std::uint64_t status_request_ = 0;  // for which `status_` is valid
