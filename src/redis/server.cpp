@@ -17,7 +17,7 @@ Server::Server(
       owner_(owner),
       breaker_(options.breaker_failures),
       lateness_(options.breaker_failures),
-      waiting_(loop, [this](unsigned checks) { stats_.timeouts += checks; }),
+      waiting_(loop, [this](unsigned checks) { waited_in_vain(checks); }),
       look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
@@ -318,6 +318,16 @@ try {
     }
 } catch (const std::exception&) {
     // Out of memory: only the report is missing.
+}
+
+/// Attempts to connect count by themselves, when they fail. A look-up may take longer than many
+/// calls.
+void Server::waited_in_vain(unsigned checks) noexcept
+{
+    stats_.timeouts += checks;
+    if (waits_for_address()) {
+        note_silence(loop_.now() - options_.connect_timeout, "its name is not looked up in time");
+    }
 }
 
 void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept

@@ -170,6 +170,7 @@ private:
     void send_probe() noexcept;
     void probe_silent() noexcept;
     void connect();
+    void waited_in_vain(unsigned checks) noexcept;
     void look_up_soon() noexcept;
     /// Whether the name is known from a server only, and none of its known addresses works.
     bool needs_address() const noexcept

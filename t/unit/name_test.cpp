@@ -351,6 +351,28 @@ TEST_F(NamedServerTest, WithoutAnAddressIsResolvedBeforeTheFirstCall)
     EXPECT_EQ(second_calls(), 1);
 }
 
+TEST_F(NamedServerTest, WithoutAnAddressOpensTheBreakerWhileItsNameServerIsSilent)
+{
+    auto options = impatient_options();
+    options.servers[0].endpoint.host.clear();
+    options.server.breaker_failures = 3;
+    loop_.look_up_takes = 1h;
+    start(options);
+    int waited = 0;
+    EXPECT_TRUE(loop_.run_until([&] {
+        EchoCall call("too early");
+        if (!client_->send(call)) {
+            return true;
+        }
+        ++waited;
+        EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+        return false;
+    }));
+    EXPECT_EQ(waited, 3);
+    EXPECT_EQ(events_.downs, 1);
+    EXPECT_EQ(events_.last_reason, "its name is not looked up in time");
+}
+
 TEST_F(NamedServerTest, WithoutAnAddressIsReportedDownWithThatReason)
 {
     auto options = named_options();
