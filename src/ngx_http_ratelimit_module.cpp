@@ -111,26 +111,36 @@ ngx_log_t* log_of_warnings(const ngx_cycle_t& cycle) noexcept
     return cycle.log->log_level >= NGX_LOG_WARN ? cycle.log : ngx_cycle->log;
 }
 
-/// Warns if nginx's timers are coarser than a time that a block of Redis has. Here, since
+/// Warns if nginx's timers are coarser than a time that a block of Redis or a zone has. Here, since
 /// timer_resolution may stand behind http {}.
 void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
 {
     const auto* core =
         reinterpret_cast<const ngx_core_conf_t*>(ngx_get_conf(cycle.conf_ctx, ngx_core_module));
+    const auto is_longer_than = [core](auto time) {
+        return core->timer_resolution
+            > static_cast<ngx_msec_t>(std::chrono::duration_cast<milliseconds>(time).count());
+    };
     const auto least = std::ranges::min_element(conf.redis, {}, &RedisBlock::least_timeout);
-    if (least == conf.redis.end()) {
-        return;
+    if (least != conf.redis.end() && is_longer_than(least->least_timeout())) {
+        const ngx_str_t name = nginx::borrowed(least->name);
+        ngx_log_error(
+            NGX_LOG_WARN, log_of_warnings(cycle), 0,
+            "ratelimit: \"timer_resolution\" of %M ms is longer than the %M ms of redis \"%V\": "
+            "its times end up to that much later",
+            core->timer_resolution, static_cast<ngx_msec_t>(least->least_timeout().count()), &name);
     }
-    const auto time = static_cast<ngx_msec_t>(least->least_timeout().count());
-    if (core->timer_resolution <= time) {
-        return;
+    for (const ZoneConf& zone : conf.zones) {
+        const Policy& policy = zone.zone.policy;
+        if (counts_at_one_time(policy.algorithm) && is_longer_than(policy.rate.window / 4)) {
+            const ngx_str_t name = nginx::borrowed(zone.zone.name);
+            ngx_log_error(
+                NGX_LOG_WARN, log_of_warnings(cycle), 0,
+                "ratelimit: \"timer_resolution\" of %M ms is longer than a quarter of \"hold=\" of "
+                "zone \"%V\": more requests of a key may run at one time than it allows",
+                core->timer_resolution, &name);
+        }
     }
-    const ngx_str_t name = nginx::borrowed(least->name);
-    ngx_log_error(
-        NGX_LOG_WARN, log_of_warnings(cycle), 0,
-        "ratelimit: \"timer_resolution\" of %M ms is longer than the %M ms of redis \"%V\": its "
-        "times end up to that much later",
-        core->timer_resolution, time, &name);
 }
 
 /// Warns if connections to Redis take more than half of a worker's connections. Does not fail:

@@ -130,6 +130,15 @@ subtest 'nginx -t warns of a timer_resolution that is longer than a time of a re
     }
 };
 
+subtest 'nginx -t warns of a timer_resolution that is too coarse to renew what requests hold' => sub {
+    for ([251, 1], [250, 0]) {
+        my ($resolution, $warns) = @{$_};
+        my (undef, @complaints) = conf_test(main => "timer_resolution ${resolution}ms;",
+            http => 'ratelimit_zone $uri zone=c concurrency=3 hold=1s; ratelimit_zone $uri zone=r rate=3r/s;', server => 'location / { ratelimit zone=c; }');
+        like "@complaints", $warns ? qr/^nginx: \[warn\] ratelimit: "timer_resolution" of $resolution ms is longer than a quarter of "hold=" of zone "c": [^:]*$/ : qr/^$/;
+    }
+};
+
 subtest 'with timer_resolution, a timeout ends when the next tick comes' => sub {
     my $redis = redis();
     my $node = nginx(
