@@ -100,7 +100,7 @@ Condition condition_of(const Directive& directive, Scope& scope)
     const std::string operation = words[1].substr(out.negated ? 1 : 0);
     if (operation == "=") {
         out.kind = Condition::Kind::equal;
-        out.right = words[2];
+        out.right = scope.compile(words[2], directive.place);
         return out;
     }
     if (operation != "~" && operation != "~*") {
@@ -281,8 +281,10 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
         const std::string_view text = left.value(values, own);
         return !text.empty() && text != "0";
     }
-    case Kind::equal:
-        return (left.value(values, own) == right) != negated;
+    case Kind::equal: {
+        std::string other;
+        return (left.value(values, own) == right.value(values, other)) != negated;
+    }
     case Kind::matches:
         return match_or_clear(*regex, left.value(values, own), values) != negated;
     case Kind::exists:

@@ -51,7 +51,7 @@ public:
         Kind kind = Kind::is_set;
         bool negated = false;
         Expression left;
-        std::string right;
+        Expression right;
         std::optional<RequestRegex> regex;
         FileKind file = FileKind::file;
         const Directive* directive = nullptr;  // of `exists`

@@ -1,0 +1,50 @@
+// The way of a request to its limits in ratelimit-rehearse: `if`, `set`, `rewrite` and internal
+// redirects, as nginx executes them.
+
+#include "rehearse_log.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+
+namespace ratelimit {
+namespace {
+
+/// How many requests met the last limit, and how many it refused.
+using Counts = std::pair<std::uint64_t, std::uint64_t>;
+
+/// Requests of one client, which were answered with this status. The zones have one request a day.
+Counts counts_of(
+    const std::string& key, const std::string& server,
+    std::initializer_list<std::string_view> targets, std::string_view status = "200")
+{
+    RehearsedLog log(
+        "ratelimit_zone $arg_k zone=k rate=1r/d algorithm=fixed_window; ratelimit_zone " + key
+            + " zone=z rate=1r/d algorithm=fixed_window; server { " + server + " }",
+        R"($msec $remote_addr "$request" $status)");
+    for (const std::string_view target : targets) {
+        const std::string line = R"(1795000000 10.0.0.1 "GET )" + std::string(target)
+            + R"( HTTP/1.1" )" + std::string(status);
+        log.passes(line);
+    }
+    return { log.results().back().requests, log.results().back().refused };
+}
+
+TEST(RehearseRoute, a_condition_compares_with_a_variable_on_the_right)
+{
+    const std::string set = "set $wanted on; location / { ratelimit zone=z; ";
+    const auto counts = [&](const std::string& condition) {
+        return counts_of(
+            "all", set + "if (" + condition + ") { return 404; } }",
+            { "/?k=on", "/?k=on", "/?k=off", "/?k=$wanted" });
+    };
+    EXPECT_EQ(counts("$arg_k = $wanted"), Counts(2, 1));
+    EXPECT_EQ(counts("$arg_k != $wanted"), Counts(2, 1));
+    EXPECT_EQ(counts("$arg_k != o${arg_z}n"), Counts(2, 1));
+    EXPECT_EQ(counts("$arg_k = on"), Counts(2, 1));
+    EXPECT_EQ(counts("$arg_k = off"), Counts(3, 2));
+}
+
+}  // namespace
+}  // namespace ratelimit
