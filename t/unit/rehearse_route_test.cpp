@@ -46,5 +46,17 @@ TEST(RehearseRoute, a_condition_compares_with_a_variable_on_the_right)
     EXPECT_EQ(counts("$arg_k = off"), Counts(3, 2));
 }
 
+TEST(RehearseRoute, a_rewrite_opens_internal_locations)
+{
+    const std::string open = "location /e { internal; ratelimit zone=z; }";
+    EXPECT_EQ(counts_of("all", "location / { } " + open, { "/x", "/e" }), Counts(0, 0));
+    for (const char* server :
+         { "location / { rewrite ^ /e last; } ", "rewrite ^/x$ /e; ", "rewrite ^/x$ /e break; " }) {
+        EXPECT_EQ(counts_of("all", server + open, { "/x", "/x", "/e" }), Counts(2, 1)) << server;
+    }
+    EXPECT_EQ(
+        counts_of("all", "rewrite ^/x$ http://other.example/e; " + open, { "/x" }), Counts(0, 0));
+}
+
 }  // namespace
 }  // namespace ratelimit

@@ -319,6 +319,7 @@ bool RewriteProgram::rewrite(const Step& step, Values& values, Result& result)
     }
     values.rewritten().path = std::move(uri);
     values.rewritten().args = std::move(args);
+    values.rewritten().redirected = true;
     result.end = step.stays ? Result::End::here : Result::End::elsewhere;
     return !step.last;
 }

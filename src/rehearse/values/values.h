@@ -24,7 +24,7 @@ public:
     struct Rewritten {
         std::string path;                   // $uri
         std::string args;                   // $args
-        bool redirected = false;            // internally: `internal` locations are open
+        bool redirected = false;            // or rewritten: `internal` locations are open
         std::vector<std::string> captures;  // of the last regular expression that has matched
         std::string_view server_name;       // the first name of the server
     };
