@@ -58,5 +58,20 @@ TEST(RehearseRoute, a_rewrite_opens_internal_locations)
         counts_of("all", "rewrite ^/x$ http://other.example/e; " + open, { "/x" }), Counts(0, 0));
 }
 
+TEST(RehearseRoute, set_changes_the_arguments)
+{
+    const auto counts = [](const std::string& key, const std::string& location) {
+        return counts_of(
+            key, "location / { " + location + " ratelimit zone=z; }",
+            { "/?x=1&y=1", "/?x=2&y=1", "/?x=3&y=2" });
+    };
+    EXPECT_EQ(counts("$arg_x", ""), Counts(3, 0));
+    EXPECT_EQ(counts("$arg_x", "set $args x=$arg_y;"), Counts(3, 1));
+    EXPECT_EQ(counts("$args", "if ($arg_y = 1) { set $args x=$arg_y; }"), Counts(3, 1));
+    EXPECT_EQ(counts("x$is_args", "if ($arg_x = 1) { set $args \"\"; }"), Counts(3, 1));
+    EXPECT_EQ(counts("$arg_x", "set $args x=$arg_y; rewrite ^ /$arg_x?z=1 break;"), Counts(3, 1));
+    EXPECT_EQ(counts("$arg_y", "set $args $args; set $other $args;"), Counts(3, 1));
+}
+
 }  // namespace
 }  // namespace ratelimit

@@ -202,6 +202,7 @@ void add_step(
             Step step;
             step.kind = Step::Kind::set;
             step.target = target;
+            step.sets_args = one.args[0] == "$args";
             step.value = scope.compile(one.args[1], one.place);
             steps.push_back(std::move(step));
         }
@@ -330,9 +331,14 @@ bool RewriteProgram::run(const std::vector<Step>& steps, Values& values, Result&
     for (const Step& step : steps) {
         bool goes_on = true;
         switch (step.kind) {
-        case Step::Kind::set:
-            step.target->assign(values, std::string(step.value.value(values, own)));
+        case Step::Kind::set: {
+            std::string text(step.value.value(values, own));
+            if (step.sets_args) {
+                values.rewritten().args = text;
+            }
+            step.target->assign(values, std::move(text));
             break;
+        }
         case Step::Kind::rewrite:
             goes_on = rewrite(step, values, result);
             break;

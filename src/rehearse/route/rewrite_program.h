@@ -64,6 +64,7 @@ public:
         enum class Kind : std::uint8_t { set, rewrite, answer, stop, condition };
         Kind kind = Kind::stop;
         const Assigned* target = nullptr;
+        bool sets_args = false;  // `set $args`: `rewrite` changes them too
         Expression value;
         std::optional<Expression> args;  // of `rewrite`: the new ones
         bool keeps_args = false;         // the old ones are added to them

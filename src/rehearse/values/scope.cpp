@@ -123,6 +123,9 @@ const Variable* Scope::make_from_uri(const std::string& name)
     if (facts_.args == nullptr) {
         return nullptr;
     }
+    if (const auto found = assigned_.find("args"); found != assigned_.end()) {
+        found->second.needed = true;
+    }
     const Variable* args = rewritten(&Values::Rewritten::args);
     if (name == "args" || name == "query_string") {
         return args;
