@@ -73,5 +73,20 @@ TEST(RehearseRoute, set_changes_the_arguments)
     EXPECT_EQ(counts("$arg_y", "set $args $args; set $other $args;"), Counts(3, 1));
 }
 
+TEST(RehearseRoute, the_rewrites_of_a_server_run_once_if_no_location_matches)
+{
+    EXPECT_EQ(
+        counts_of(
+            "$uri", "ratelimit zone=z; rewrite ^/v1/(.*)$ /v1/v2/$1; location /q { }",
+            { "/v1/1", "/v1/v2/1" }),
+        Counts(2, 0));
+    EXPECT_EQ(
+        counts_of(
+            "all",
+            "ratelimit zone=z; if ($uri ~ ^/c) { return 404; } rewrite ^/ab /c; location /q { }",
+            { "/ab", "/c" }),
+        Counts(1, 0));
+}
+
 }  // namespace
 }  // namespace ratelimit

@@ -118,9 +118,11 @@ Router::Next Router::in_location(Walk& walk) const
         walk.end(Reached::internal);
         return error_page(walk, 404);
     }
-    const Next next = rewritten(walk, location.program);
-    if (next != Next::stay) {
-        return next;
+    if (location.kind != Location::Kind::server) {  // the server's rewrites ran before
+        const Next next = rewritten(walk, location.program);
+        if (next != Next::stay) {
+            return next;
+        }
     }
     const Reached before = around(walk);
     if (before != Reached::none) {
