@@ -29,6 +29,9 @@ subtest 'what the log does not tell is counted, and the result is a range' => su
             logs => [log_file(line(path => '/a.css', status => $status))], options => ['--allow-unreached']);
         is $report->{warnings}, $warning->('if', 2, 1), $test;
     }
+    $report = report(conf => "ratelimit_zone \$arg_k zone=k rate=1r/d;\n$limited\nlocation / { ratelimit zone=k; try_files \$uri \@app; } location \@app { ratelimit zone=z; proxy_pass http://x; }",
+        logs => [log_file(map { line(path => $_) } '/app', '/app?k=1')], options => ['--allow-unreached']);
+    is $report->{warnings}, $warning->('try_files', 3, 1), 'a limit whose key is empty does not answer it';
     $report = report(conf => "$limited\nlocation / { error_page 404 = \@app; } location \@app { ratelimit zone=z; proxy_pass http://x; }", logs => [log_file(map { line(path => '/app') } 1 .. 4)]);
     is $report->{warnings}, $warning->('error_page', 2, 4) =~ s/which files exist/whether there was the error/r;
     is_deeply [@{ $report->{total} }{qw(requests refused)}, @{ $report->{total}{refused_between} }], [4, 2, 0, 2];

@@ -88,5 +88,21 @@ TEST(RehearseRoute, the_rewrites_of_a_server_run_once_if_no_location_matches)
         Counts(1, 0));
 }
 
+TEST(RehearseRoute, limits_that_do_not_apply_leave_a_request_to_those_of_a_redirect)
+{
+    const auto counts = [](const std::string& location, std::string_view status = "404") {
+        return counts_of(
+            "all",
+            "location / { ratelimit zone=k; " + location
+                + " } location @other { ratelimit zone=z; proxy_pass http://x; }",
+            { "/none", "/none", "/none?k=1" }, status);
+    };
+    EXPECT_EQ(counts("error_page 404 @other;"), Counts(2, 1));
+    EXPECT_EQ(counts("try_files $uri @other;"), Counts(2, 1));
+    EXPECT_EQ(counts("try_files $uri =404;"), Counts(0, 0));
+    EXPECT_EQ(
+        counts("deny all; ratelimit_phase preaccess; error_page 403 @other;", "403"), Counts(2, 1));
+}
+
 }  // namespace
 }  // namespace ratelimit

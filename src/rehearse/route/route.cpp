@@ -102,7 +102,8 @@ Reached Router::around(Walk& walk) const
         return Reached::malformed;
     }
     const Reached before = limit_req(walk);
-    if (before != Reached::none || (own.preaccess && location.plan)) {
+    if (before != Reached::none
+        || (own.preaccess && location.plan && location.plan->applies(walk.values))) {
         return before;
     }
     const bool excepted = location.limit_except && facts_.method != nullptr
@@ -132,7 +133,7 @@ Router::Next Router::in_location(Walk& walk) const
                                                                  : facts_.status_of(walk.values);
         return error_page(walk, status);
     }
-    if (location.plan) {
+    if (location.plan && location.plan->applies(walk.values)) {
         walk.route.plan = &*location.plan;
         return walk.end(Reached::limits);
     }
@@ -348,7 +349,7 @@ bool Router::may_doubt(const ServerConf& server) const
     for_each_location(server.top, [&](const Location& one) {
         const Surroundings& own = one.own;
         const bool asks = one.program.asks_for_files()
-            || (!one.plan
+            || ((!one.plan || one.plan->may_not_apply())
                 && (one.try_files != nullptr || own.index != nullptr
                     || own.error_pages != nullptr));
         found = found || asks;
