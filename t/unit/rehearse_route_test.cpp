@@ -46,6 +46,19 @@ TEST(RehearseRoute, a_condition_compares_with_a_variable_on_the_right)
     EXPECT_EQ(counts("$arg_k = off"), Counts(3, 2));
 }
 
+TEST(RehearseRoute, a_condition_compares_with_an_empty_text)
+{
+    const auto counts = [](const std::string& condition) {
+        return counts_of(
+            "all", "location / { if " + condition + " { return 404; } ratelimit zone=z; }",
+            { "/?k=1", "/?k=1", "/", "/" });
+    };
+    EXPECT_EQ(counts("($arg_k = \"\")"), Counts(2, 1));
+    EXPECT_EQ(counts("( $arg_k != '' )"), Counts(2, 1));
+    EXPECT_EQ(counts("( $arg_k = 1 )"), Counts(2, 1));
+    EXPECT_EQ(counts("( $arg_k )"), Counts(2, 1));
+}
+
 TEST(RehearseRoute, a_rewrite_opens_internal_locations)
 {
     const std::string open = "location /e { internal; ratelimit zone=z; }";

@@ -31,7 +31,13 @@ std::vector<std::string> condition_words(const Directive& directive)
     }
     words.front().erase(0, 1);
     words.back().pop_back();
-    std::erase_if(words, [](const std::string& word) { return word.empty(); });
+    // A parenthesis may stand alone. Between them, an empty word is a text.
+    if (words.back().empty()) {
+        words.pop_back();
+    }
+    if (!words.empty() && words.front().empty()) {
+        words.erase(words.begin());
+    }
     return words;
 }
 
