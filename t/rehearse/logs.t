@@ -117,6 +117,22 @@ subtest 'JSON lines' => sub {
     like $err, qr/^ratelimit-rehearse: the variable "\$remote_addr" is not in the first line of the log, .* in \S+limits\.conf:1$/;
 };
 
+# A line of JSON, as nginx writes it with escape=json.
+sub json_line { my ($key) = @_; return qq({"msec":1795000000.123,"http_x_k":"$key"}\n) }
+
+# The keys of JSON lines, sorted.
+sub json_keys {
+    my ($lines, @options) = @_;
+    my $report = report(conf => 'ratelimit_zone $http_x_k zone=z rate=9r/m; ratelimit zone=z;', logs => [log_file(@{$lines})], options => \@options);
+    return join ' ', "$report->{lines}-$report->{skipped}:", sort map { "$_->{key}=$_->{requests}" } @{ $report->{limits}[0]{busiest} };
+}
+
+subtest 'JSON lines with bytes that are not UTF-8' => sub {
+    my @keys = ("caf\xe9", "\xc3\xa9", "\x80\xbf\xc0\xff", "\xee\x82\x80", '\u00e9', "\xe9\\u20ac\\u0001");
+    is json_keys([map { json_line($_) } @keys]), '6-0: \x80\xBF\xC0\xFF=1 \xC3\xA9=2 \xE9\xE2\x82\xAC\x01=1 \xEE\x82\x80=1 caf\xE9=1',
+        'the keys are the bytes of the log';
+};
+
 subtest 'lines out of order within the bound' => sub {
     srand 3;
     my @shuffled = map { $_->[1] } sort { $a->[0] <=> $b->[0] } map { [int($_ / 10) + rand 1.9, $lines[$_]] } 0 .. 999;

@@ -2,11 +2,49 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace ratelimit::rehearse {
 
 namespace {
 
 using LogJson = nlohmann::json;
+
+bool is_ascii(char letter) noexcept
+{
+    return static_cast<signed char>(letter) >= 0;
+}
+
+/// nginx writes each byte from 0x80 on unchanged, but the parser takes only UTF-8. It reads such a
+/// byte as the character U+E000 + byte. `own` holds the text if it differs from the line.
+std::string_view widened(std::string_view line, std::string& own)
+{
+    if (std::all_of(line.begin(), line.end(), is_ascii)) {
+        return line;
+    }
+    for (const char letter : line) {
+        if (is_ascii(letter)) {
+            own += letter;
+        } else {
+            own += { '\xee', (letter & 0x40) == 0 ? '\x82' : '\x83',
+                     static_cast<char>(letter & 0xbf) };
+        }
+    }
+    return own;
+}
+
+/// Makes such characters bytes again.
+void narrow(std::string& text)
+{
+    std::size_t at = text.find('\xee');
+    for (; at != std::string::npos; at = text.find('\xee', at + 1)) {
+        const char second = text[at + 1];  // the parser's text is UTF-8
+        if (second == '\x82' || second == '\x83') {
+            text[at] = static_cast<char>(second == '\x82' ? text[at + 2] : text[at + 2] | 0x40);
+            text.erase(at + 1, 2);
+        }
+    }
+}
 
 /// Takes the members of an object at the top of a text, with its values as text. Members of
 /// objects in it are called OBJECT.MEMBER.
@@ -21,7 +59,11 @@ public:
     bool number_integer(number_integer_t value) override { return scalar(std::to_string(value)); }
     bool number_unsigned(number_unsigned_t value) override { return scalar(std::to_string(value)); }
     bool number_float(number_float_t, const string_t& text) override { return scalar(text); }
-    bool string(string_t& value) override { return scalar(value); }
+    bool string(string_t& value) override
+    {
+        narrow(value);
+        return scalar(value);
+    }
     bool binary(binary_t&) override { return false; }
     bool start_object(std::size_t) override { return open(); }
     bool end_object() override { return close(); }
@@ -38,6 +80,7 @@ public:
     bool key(string_t& name) override
     {
         if (arrays_ == 0 && depth_ <= max_depth) {
+            narrow(name);
             names_.resize(depth_);
             names_.back() = name;
         }
@@ -88,6 +131,17 @@ private:
     std::string whole_name_;
 };
 
+/// Calls `use(name, value)` for the members of a line. False: the line is no object.
+template <class Use>
+bool read_members(std::string_view line, const Use& use)
+{
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    line.remove_prefix(line.starts_with(byte_order_mark) ? byte_order_mark.size() : 0);
+    std::string own;
+    Members reader(use);
+    return LogJson::sax_parse(widened(line, own), &reader);
+}
+
 class JsonFormat : public LogFormat {
 public:
     explicit JsonFormat(std::vector<std::string> names)
@@ -115,8 +169,7 @@ private:
                 }
             }
         };
-        Members reader(set);
-        if (!LogJson::sax_parse(line, &reader)) {
+        if (!read_members(line, set)) {
             return false;
         }
         values.assign(texts_.begin(), texts_.end());
@@ -132,8 +185,7 @@ std::unique_ptr<LogFormat> json_format(std::string_view first_line)
 {
     std::vector<std::string> names;
     const auto add = [&names](const std::string& name, std::string_view) { names.push_back(name); };
-    Members reader(add);
-    if (!LogJson::sax_parse(first_line, &reader) || names.empty()) {
+    if (!read_members(first_line, add) || names.empty()) {
         return nullptr;
     }
     return std::make_unique<JsonFormat>(std::move(names));
