@@ -92,7 +92,7 @@ void describe(CLI::App& app, Command& command)
     app.add_option(
            "--log-format", settings.log_format,
            "text, or json: one object on each line; "
-           "without it the first line decides")
+           "without it the first lines decide")
         ->check(CLI::IsMember({ "text", "json" }));
     app.add_option("--server", settings.server, "the server_name of all requests");
     app.add_option(

@@ -33,27 +33,25 @@ std::unique_ptr<LogFormat> named_format(const Settings& settings, const HttpConf
         + "the name of a log_format in " + settings.conf + ", or a format with variables");
 }
 
-/// By the options, else by the first line of the first log that has one.
+/// By the options, else by the first lines of the first log that has any.
 std::unique_ptr<LogFormat> format_of(
     const Settings& settings, const HttpConf& conf, LogStreams& streams)
 {
-    std::string_view first;
-    for (const auto& stream : streams) {
-        if (first.empty() && settings.log_format != "text" && settings.format.empty()) {
-            first = stream->first_line();
-        }
-    }
-    const bool json =
-        settings.log_format == "json" || (settings.log_format.empty() && first.starts_with('{'));
-    if (json && !first.empty()) {
-        auto format = json_format(first);
-        if (format == nullptr) {
-            throw InputError("the first line of the log is no JSON object");
-        }
-        return format;
-    }
     if (!settings.format.empty()) {
         return named_format(settings, conf);
+    }
+    const auto found = std::find_if(streams.begin(), streams.end(), [](const auto& stream) {
+        return !stream->first_lines().empty();
+    });
+    if (settings.log_format != "text" && found != streams.end()) {
+        const auto& lines = (*found)->first_lines();
+        const bool given = settings.log_format == "json";
+        if (auto format = json_format(lines, given ? 1 : lines.size() / 2 + 1)) {
+            return format;
+        }
+        if (given) {
+            throw InputError("none of the log's first lines is a JSON object");
+        }
     }
     return text_format(combined_format, Escape::standard, "the log format \"combined\"");
 }

@@ -17,7 +17,7 @@ struct Settings {
     std::string conf;
     std::vector<std::string> logs;
     std::string format;  // a name, or a format with variables; empty: combined, or JSON by itself
-    std::string log_format;  // text, json or empty: by the first line
+    std::string log_format;  // text, json or empty: by the first lines
     std::string server;
     std::optional<std::int64_t> reorder;  // us; empty: 2 s, or 1 min with concurrency=
     bool arrival = false;                 // always with concurrency=

@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static const auto concurrency = read_http_conf(parse_conf(concurrency_text, "fuzz"));
     const auto timed = text_format(concurrency_format, Escape::standard, "timed");
     decide(*concurrency, *timed, lines);
-    if (const auto json = json_format(lines.substr(0, lines.find('\n')))) {
+    if (const auto json = json_format({ std::string(lines.substr(0, lines.find('\n'))) })) {
         try {
             decide(*conf, *json, lines);
         } catch (const InputError&) {

@@ -206,7 +206,7 @@ subtest 'a log without $request_time' => sub {
     ($exit) = $run->("$zones server { server_name a; ratelimit zone=y; } server { server_name b; ratelimit zone=z; }", '--server', 'a');
     is $exit, 0, 'or if only another server does';
     (undef, undef, $err) = rehearse(conf => conf('concurrency=1'), logs => [log_file('{"msec":1795000000,"k":"a","c":1}')]);
-    like $err, qr/ needs the variable "\$request_time", which is not in the first line of the log, /;
+    like $err, qr/ needs the variable "\$request_time", which is not in the first object of the log, /;
 };
 
 finish();

@@ -106,15 +106,15 @@ subtest 'JSON lines' => sub {
             . qq( "x": {"y": [1, {"remote_addr": "z"}]}, "remote_addr": "%s"}\n), $time / 60, $time % 60, $ip;
     };
     my $same = in_format('$msec $remote_addr', sub { 1_794_999_600 + $_[1] . " $_[2]\n" });
-    is in_format(undef, $json), $same, 'noticed by the first line';
+    is in_format(undef, $json), $same, 'noticed by the first lines';
     is in_format(undef, $json, options => ['--log-format', 'json']), $same, '--log-format json';
-    my $mixed = report(conf => $conf, logs => [log_file($json->(0, 0, 'a'), "{broken\n", "[1]\n", "7\n", "{}\n", $json->(0, 1, 'a'))]);
-    is "$mixed->{lines} $mixed->{skipped}", '6 4', 'broken lines are skipped';
+    my $mixed = report(conf => $conf, logs => [log_file($json->(0, 0, 'a'), "{broken\n", "[1]\n", "7\n", "{}\n", map { $json->(0, $_, 'a') } 1 .. 4)]);
+    is "$mixed->{lines} $mixed->{skipped}", '9 4', 'broken lines are skipped';
     my $nested = report(conf => 'ratelimit_zone $remote_addr zone=z rate=1r/m; ratelimit zone=z;', logs => [log_file(
         '{"msec":1795000000.123,"remote_addr":"\u0031.2.3.4","request":"GET / HTTP/1.1"}' . "\n")]);
     is $nested->{limits}[0]{busiest}[0]{key}, '1.2.3.4', 'numbers and escapes';
     my (undef, undef, $err) = rehearse(conf => $conf, logs => [log_file('{"msec":1795000000,"ip":"1.2.3.4"}')]);
-    like $err, qr/^ratelimit-rehearse: the variable "\$remote_addr" is not in the first line of the log, .* in \S+limits\.conf:1$/;
+    like $err, qr/^ratelimit-rehearse: the variable "\$remote_addr" is not in the first object of the log, .* in \S+limits\.conf:1$/;
 };
 
 # A line of JSON, as nginx writes it with escape=json.
@@ -131,6 +131,32 @@ subtest 'JSON lines with bytes that are not UTF-8' => sub {
     my @keys = ("caf\xe9", "\xc3\xa9", "\x80\xbf\xc0\xff", "\xee\x82\x80", '\u00e9', "\xe9\\u20ac\\u0001");
     is json_keys([map { json_line($_) } @keys]), '6-0: \x80\xBF\xC0\xFF=1 \xC3\xA9=2 \xE9\xE2\x82\xAC\x01=1 \xEE\x82\x80=1 caf\xE9=1',
         'the keys are the bytes of the log';
+};
+
+subtest 'the start of a JSON log is skipped as that of a text log' => sub {
+    my @lines = (json_line('a')) x 3;
+    my %start = (
+        'a cut line'           => ['5.000","http_x_k":"a"}' . "\n", '4-1: a=3'],
+        'a cut object'         => ['{"http_x_k":"a' . "\n", '4-1: a=3'],
+        'no member'            => ["{}\n", '4-1: a=3'],
+        'two texts'            => ["ready\nfor start up\n", '5-2: a=3'],
+        'blank lines'          => ["\n\r\n  \n", '4-1: a=3'],
+        'a line that is long'  => ['x' x 2_000_000 . "\n", '4-1: a=3'],
+        'a byte order mark'    => ["\xef\xbb\xbf", '3-0: a=3'],
+        'spaces before a line' => ['  ', '3-0: a=3'],
+        'spaces and UTF-8'     => ["\xef\xbb\xbf " . json_line("\xc3\xa9"), '4-0: \xC3\xA9=1 a=3'],
+    );
+    for my $what (sort keys %start) {
+        my ($start, $expected) = @{ $start{$what} };
+        is json_keys([$start, @lines], @{$_}), $expected, "$what @{$_}" for [], ['--log-format', 'json'];
+    }
+    my @half = ("x\n", "y\n", "z\n", @lines);
+    is json_keys(\@half, '--log-format', 'json'), '6-3: a=3', 'half of the lines are enough if the kind is given';
+    my $run = sub { return rehearse(conf => $conf, logs => [log_file("x\n" x 100, @lines)], options => \@_) };
+    like +($run->())[1], qr/^NOT USABLE: 100 % of the lines were skipped \(103 of 103\)$/m, 'but make no log JSON by themselves';
+    is +($run->('--log-format', 'json'))[2], "ratelimit-rehearse: none of the log's first lines is a JSON object\n";
+    my $empty = report(conf => $conf, logs => [log_file()], options => ['--log-format', 'json']);
+    is_deeply $empty->{problems}, ['the log has no line'];
 };
 
 subtest 'lines out of order within the bound' => sub {

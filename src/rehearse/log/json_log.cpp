@@ -145,7 +145,7 @@ bool read_members(std::string_view line, const Use& use)
 class JsonFormat : public LogFormat {
 public:
     explicit JsonFormat(std::vector<std::string> names)
-        : LogFormat("the first line of the log", Escape::none)
+        : LogFormat("the first object of the log", Escape::none)
     {
         names_ = std::move(names);
         texts_.resize(names_.size());
@@ -181,14 +181,20 @@ private:
 
 }  // namespace
 
-std::unique_ptr<LogFormat> json_format(std::string_view first_line)
+std::unique_ptr<LogFormat> json_format(const std::vector<std::string>& lines, std::size_t least)
 {
     std::vector<std::string> names;
-    const auto add = [&names](const std::string& name, std::string_view) { names.push_back(name); };
-    if (!read_members(first_line, add) || names.empty()) {
-        return nullptr;
+    std::size_t objects = 0;
+    for (const std::string& line : lines) {
+        std::vector<std::string> found;
+        const auto add = [&found](const std::string& name, std::string_view) {
+            found.push_back(name);
+        };
+        if (read_members(line, add) && !found.empty() && ++objects == 1) {
+            names = std::move(found);
+        }
     }
-    return std::make_unique<JsonFormat>(std::move(names));
+    return objects < least ? nullptr : std::make_unique<JsonFormat>(std::move(names));
 }
 
 }  // namespace ratelimit::rehearse

@@ -94,9 +94,10 @@ struct NamedFormat {
     }
 };
 
-/// JSON objects, one a line, whose members are called as nginx's variables, those of this line.
-/// Null: the line is no object.
-std::unique_ptr<LogFormat> json_format(std::string_view first_line);
+/// JSON objects, one a line, whose members are called as nginx's variables, those of the first
+/// object in these lines. Null: fewer than `least` of the lines are objects.
+std::unique_ptr<LogFormat> json_format(
+    const std::vector<std::string>& lines, std::size_t least = 1);
 
 /// A value without its escapes; "-" is nginx's way to write an empty one.
 void unescape(std::string_view value, Escape escape, std::string& out);

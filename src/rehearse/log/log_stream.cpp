@@ -1,18 +1,31 @@
 #include "rehearse/log/log_stream.h"
 
-#include <utility>
-
 namespace ratelimit::rehearse {
 
-std::string_view LogStream::first_line()
+/// The next line of the file that is neither blank nor too long. False: the log has ended.
+bool LogStream::read_line(std::string_view& line)
 {
-    if (!first_) {
-        std::string_view line;
-        first_result_ = reader_.next(line);
-        first_ = line;
+    while (!ended_) {
+        const LineReader::Result result = reader_.next(line);
+        ended_ = result == LineReader::Result::end;
+        if (result == LineReader::Result::too_long) {
+            ++counts_.lines;
+            ++counts_.too_long;
+        } else if (!ended_ && !line.empty()) {
+            return true;
+        }
     }
-    return first_result_ == LineReader::Result::line ? std::string_view(*first_)
-                                                     : std::string_view();
+    return false;
+}
+
+const std::vector<std::string>& LogStream::first_lines()
+{
+    constexpr std::size_t most = 100;
+    std::string_view line;
+    while (first_.size() < most && read_line(line)) {
+        first_.emplace_back(line);
+    }
+    return first_;
 }
 
 bool LogStream::next(Record& out)
@@ -21,22 +34,14 @@ bool LogStream::next(Record& out)
     constexpr std::size_t most_bytes = 65'536;  // of one line
     for (;;) {
         std::string_view line;
-        const auto first = std::exchange(first_, std::nullopt);
-        const LineReader::Result result = first ? first_result_ : reader_.next(line);
-        line = first ? std::string_view(*first) : line;
-        if (result == LineReader::Result::end) {
+        if (first_used_ < first_.size()) {
+            line = first_[first_used_++];
+        } else if (!read_line(line)) {
             return false;
         }
-        if (result == LineReader::Result::line && line.empty()) {
-            continue;  // a blank line is no request
-        }
         ++counts_.lines;
-        if (result == LineReader::Result::line && format_->read(line, out)) {
+        if (format_->read(line, out)) {
             return true;
-        }
-        if (result == LineReader::Result::too_long) {
-            ++counts_.too_long;
-            continue;
         }
         ++counts_.broken;
         if (counts_.broken_lines.size() < most_lines) {

@@ -4,7 +4,6 @@
 #include "rehearse/log/log_format.h"
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace ratelimit::rehearse {
@@ -28,8 +27,8 @@ class LogStream {
 public:
     LogStream(const std::string& path, LineCounts& counts) : reader_(path), counts_(counts) {}
 
-    /// The first line, which stays to be read; empty: there is none.
-    std::string_view first_line();
+    /// The first lines that are neither blank nor too long, which stay to be read.
+    const std::vector<std::string>& first_lines();
 
     /// Call before `next`. The format must live as long as the stream.
     void use(LogFormat& format) { format_ = &format; }
@@ -40,11 +39,14 @@ public:
     const LineReader& reader() const noexcept { return reader_; }
 
 private:
+    bool read_line(std::string_view& line);
+
     LineReader reader_;
     LineCounts& counts_;
     LogFormat* format_ = nullptr;
-    std::optional<std::string> first_;
-    LineReader::Result first_result_ = LineReader::Result::end;
+    std::vector<std::string> first_;
+    std::size_t first_used_ = 0;  // of them
+    bool ended_ = false;
 };
 using LogStreams = std::vector<std::unique_ptr<LogStream>>;
 

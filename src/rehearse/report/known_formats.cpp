@@ -80,11 +80,8 @@ std::string fitting_format(const std::vector<std::string>& lines, const HttpConf
             continue;  // a format that no line can be divided by
         }
     }
-    const auto first = std::find_if(
-        lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with('{'); });
-    if (first != lines.end()) {
-        const auto json = json_format(*first);
-        return json != nullptr && fits(*json, lines) ? "--log-format json" : "";
+    if (const auto json = json_format(lines)) {
+        return fits(*json, lines) ? "--log-format json" : "";
     }
     for (const NamedFormat& one : known_formats()) {
         if (fits(*one.make(), lines)) {
