@@ -133,6 +133,17 @@ subtest 'JSON lines with bytes that are not UTF-8' => sub {
         'the keys are the bytes of the log';
 };
 
+subtest 'a dash is a value where nginx writes an empty one as nothing' => sub {
+    is json_keys([map { json_line($_) } '-', '', '', '-']), '4-0: -=2', 'in JSON';
+    is json_keys([map { json_line($_) } '-', 'a', '', '-']), '4-0: a=1', 'but not where most of the empty ones are dashes: without escape=json';
+    for (['escape=json', '-=2'], ['escape=none', '-=2'], ['', '']) {
+        my ($escape, $keys) = @{$_};
+        my $report = report(conf => qq(log_format own $escape '\$msec "\$http_x_k"'; ratelimit_zone \$http_x_k zone=z rate=9r/m; ratelimit zone=z;),
+            options => ['--format', 'own'], logs => [log_file(map { qq(1795000000.000 "$_"\n) } '-', '', '-')]);
+        is join(' ', map { "$_->{key}=$_->{requests}" } @{ $report->{limits}[0]{busiest} }), $keys, "with \"$escape\"";
+    }
+};
+
 subtest 'the start of a JSON log is skipped as that of a text log' => sub {
     my @lines = (json_line('a')) x 3;
     my %start = (

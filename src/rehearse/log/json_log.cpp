@@ -144,8 +144,8 @@ bool read_members(std::string_view line, const Use& use)
 
 class JsonFormat : public LogFormat {
 public:
-    explicit JsonFormat(std::vector<std::string> names)
-        : LogFormat("the first object of the log", Escape::none)
+    JsonFormat(std::vector<std::string> names, Escape escape)
+        : LogFormat("the first object of the log", escape)
     {
         names_ = std::move(names);
         texts_.resize(names_.size());
@@ -185,16 +185,20 @@ std::unique_ptr<LogFormat> json_format(const std::vector<std::string>& lines, st
 {
     std::vector<std::string> names;
     std::size_t objects = 0;
+    // nginx writes an empty value as a dash, but with escape=json as an empty string.
+    int dashes = 0;  // less the empty strings
     for (const std::string& line : lines) {
         std::vector<std::string> found;
-        const auto add = [&found](const std::string& name, std::string_view) {
+        const auto add = [&](const std::string& name, std::string_view value) {
             found.push_back(name);
+            dashes += (value == "-" ? 1 : 0) - (value.empty() ? 1 : 0);
         };
         if (read_members(line, add) && !found.empty() && ++objects == 1) {
             names = std::move(found);
         }
     }
-    return objects < least ? nullptr : std::make_unique<JsonFormat>(std::move(names));
+    const Escape escape = dashes > 0 ? Escape::standard : Escape::none;
+    return objects < least ? nullptr : std::make_unique<JsonFormat>(std::move(names), escape);
 }
 
 }  // namespace ratelimit::rehearse

@@ -13,7 +13,7 @@ namespace ratelimit::rehearse {
 
 /// How a log writes the characters of a value that are special.
 enum class Escape : std::uint8_t {
-    standard,  // nginx's default: \xHH
+    standard,  // nginx's default: \xHH, and a dash for an empty value
     json,      // escape=json: as in a string of JSON
     none,
 };
@@ -99,7 +99,7 @@ struct NamedFormat {
 std::unique_ptr<LogFormat> json_format(
     const std::vector<std::string>& lines, std::size_t least = 1);
 
-/// A value without its escapes; "-" is nginx's way to write an empty one.
+/// A value without its escapes.
 void unescape(std::string_view value, Escape escape, std::string& out);
 
 }  // namespace ratelimit::rehearse

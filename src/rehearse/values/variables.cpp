@@ -15,8 +15,8 @@ const Variable* Variables::logged(std::string_view name)
         const std::size_t index = format_.want(*place);
         variable = computed([index](Values& values, std::string& own) -> std::string_view {
             const std::string_view text = values.record().value(index);
-            if (text == "-") {
-                return {};
+            if (text == "-" && values.escape() == Escape::standard) {
+                return {};  // nginx writes an empty value so
             }
             if (values.escape() == Escape::none || text.find('\\') == std::string_view::npos) {
                 return text;
