@@ -130,6 +130,16 @@ void describe(CLI::App& app, Command& command)
         "find the smallest quota that would have refused at most this share of the keys (0.1%)");
 }
 
+/// A variable of a shell that is not set must not leave an option out.
+void refuse_empty_values(CLI::App& app)
+{
+    for (CLI::Option* option : app.get_options()) {
+        option->check([](const std::string& value) -> std::string {
+            return value.empty() ? "the value is empty" : "";
+        });
+    }
+}
+
 /// A line on a terminal that is written again and again.
 class ProgressLine {
 public:
@@ -313,6 +323,7 @@ int main(int count, char** words)
     ratelimit::rehearse::Command command;
     try {
         ratelimit::rehearse::describe(app, command);
+        ratelimit::rehearse::refuse_empty_values(app);
         app.parse(count, words);
         return ratelimit::rehearse::run(command);
     } catch (const CLI::ParseError& error) {

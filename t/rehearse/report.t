@@ -157,6 +157,12 @@ subtest 'options' => sub {
     is_deeply [(rehearse(conf => $conf, options => ['--version']))[0, 1]], [0, "ratelimit-rehearse $version\n"];
     my ($again, undef, $err) = rehearse(conf => $conf, logs => [$log], options => ['--nonsense']);
     is $again, 1;
+    for my $option (@options) {
+        next if $out !~ /\Q$option\E [A-Z]/;    # without a value
+        my ($exit, $printed, $error) = rehearse(conf => $conf, logs => [$log], options => [$option, '']);
+        is "$exit $printed", '1 ', "$option ''";
+        like $error, qr/^\Q$option\E: .*(?:empty|not in)/, 'says why';
+    }
     is((rehearse(conf => $conf))[0], 1, 'so is no log');
     is((rehearse(conf => $conf, logs => [$log], options => ['--top', 'x']))[0], 1, 'and a value that is no number');
     ok $err ne '', 'an unknown option is an error';
