@@ -101,6 +101,21 @@ subtest 'two locations share a zone' => sub {
     like $out, qr{^  suggestion    rate=30r/10s for the zone, the smallest with which each of its limits refuses at most 0 % of the keys: this one would refuse 0 of 1$}m;
 };
 
+subtest 'a quota that nginx refuses is not suggested' => sub {
+    my $log = log_file(map { line(ip => "10.0.0.$_") } 1 .. 9);
+    my $of = sub {
+        my ($limit, $zone) = @_;
+        my $report = report(conf => "ratelimit_zone \$remote_addr zone=z rate=5r/m @{[$zone // '']}; location / { ratelimit zone=z; } location /export { ratelimit zone=z $limit; }",
+            logs => [$log], options => ['--allow-unreached', '--suggest', '0%']);
+        return $report->{limits}[0]{suggested}{quota};
+    };
+    is $of->(''), 1;
+    is $of->('cost=3'), 3, 'less than the cost of a location that no request reached';
+    is $of->('cost=$arg_c'), 1, 'of a variable nginx knows nothing';
+    is $of->('cost=2 reserve=1'), 3, 'with the reserve';
+    is $of->('burst=9 cost=3', 'algorithm=gcra'), 1, 'where the burst admits it';
+};
+
 subtest 'a limit of another zone refuses some of the requests' => sub {
     my $log = log_file(map { line(t => 0, path => '/') } 1 .. 30);
     my $report = report(conf => 'ratelimit_zone $remote_addr zone=a rate=8r/m; ratelimit_zone $remote_addr zone=b rate=20r/m; ratelimit zone=a; ratelimit zone=b;',

@@ -19,14 +19,13 @@ ZoneReplay::ZoneReplay(
 
 bool ZoneReplay::fits(const Rate& rate) const
 {
-    const auto possible = [&rate](Policy policy, const Reserve& reserve, std::int64_t least) {
-        policy.rate = rate;
-        policy.reserve = reserve.of(policy.whole());
-        return policy.possible() && policy.limit() >= least;
-    };
-    return possible(zones_[zone_].policy, {}, zones_[zone_].ahead)
+    const ZoneConf& zone = zones_[zone_];
+    Policy policy = zone.policy;
+    policy.rate = rate;
+    const LimitedZone limited{ &policy, zone.ahead > 0, zone.lease > 0 };
+    return policy.possible() && policy.limit() >= zone.ahead
         && std::all_of(limits_.begin(), limits_.end(), [&](std::size_t number) {
-               return possible(confs_[number].policy, confs_[number].reserve, 1);
+               return !check_limit(confs_[number], limited);
            });
 }
 
