@@ -245,11 +245,17 @@ subtest "Apache's quotes" => sub {
 
 subtest 'a request that nginx refuses to read reaches no limit' => sub {
     my $report = report(conf => $conf, logs => [log_file(line(), map { line(request => $_, status => 400) }
-        '', '-', '\x16\x03\x01', 'GET', 'get / HTTP/1.1', 'GET / FTP/1.0', 'GET x HTTP/1.1')]);
+        '', '-', '\x16\x03\x01', 'GET', 'GET ', ' GET / HTTP/1.1', 'POST / ', 'get / HTTP/1.1', 'GET / FTP/1.0', 'GET / x HTTP/1.1', 'GET x HTTP/1.1')]);
     is of($report), '1 0 1';
-    is "$report->{lines} $report->{skipped}", '8 0', 'though the lines are good';
+    is "$report->{lines} $report->{skipped}", '12 0', 'though the lines are good';
     is of(report(conf => "$zone location / { ratelimit zone=z; } location /x { }",
         logs => [log_file(map { line(path => $_) } '/', '/%', '/%00', '/../', '/a')])), '2 0 1';
+};
+
+subtest 'nginx reads a request line with more spaces' => sub {
+    my $report = report(conf => 'ratelimit_zone "$uri$server_protocol" zone=z rate=5r/m; ratelimit zone=z;',
+        logs => [log_file(map { line(request => $_) } 'GET  /x HTTP/1.1', 'POST   /x   HTTP/1.1', 'GET /x ', 'GET /x')]);
+    is_deeply { map { $_->{key} => $_->{requests} } @{ $report->{limits}[0]{busiest} } }, { '/xHTTP/1.1' => 2, '/x' => 2 };
 };
 
 subtest 'another format than the log has' => sub {

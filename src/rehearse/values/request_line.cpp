@@ -89,15 +89,13 @@ std::optional<RequestLine> parse_request_line(std::string_view line) noexcept
             return std::nullopt;
         }
     }
-    line.remove_prefix(first + 1);
-    const auto second = line.find(' ');
-    parts.uri = line.substr(0, second);
-    if (second != std::string_view::npos) {
-        parts.protocol = line.substr(second + 1);
-        if (!is_protocol(parts.protocol)) {
-            return std::nullopt;
-        }
-    } else if (parts.method != "GET") {
+    const auto without_spaces = [](std::string_view text) {
+        return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+    };
+    line = without_spaces(line.substr(first));
+    parts.uri = line.substr(0, line.find(' '));
+    parts.protocol = without_spaces(line.substr(parts.uri.size()));
+    if (parts.protocol.empty() ? parts.method != "GET" : !is_protocol(parts.protocol)) {
         return std::nullopt;
     }
     if (parts.method == "TRACE" || parts.method == "CONNECT") {
