@@ -280,6 +280,8 @@ subtest 'what cannot be followed is named, with its place' => sub {
             . 'with a small burst it refuses more here than in nginx; which requests went on to other limits is seen in $status'],
         ['rewrite ^ /$geoip_city; ratelimit zone=z;',
             "\"rewrite\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
+        ["location / { ratelimit zone=z;\nif (\$arg_a) { set \$a 1; } if (\$arg_b) { return 404; } try_files \$uri /index.php; }",
+            '"try_files" is followed where the "if" in FILE:3 holds, and nginx forgets it there'],
         ["location / {\n access_by_lua_block { ngx.exit(403) }\n ratelimit zone=z; }", '"access_by_lua_block" is not followed in FILE:3'],
         ["location / {\n modsecurity on;\n ratelimit zone=z; }", '"modsecurity" is not followed in FILE:3'],
         ["ratelimits zone=z;\nratelimit zone=z;", 'unknown directive "ratelimits" in FILE:2'],

@@ -68,7 +68,27 @@ void warn_of_unknown(
     }
 }
 
-/// Names in a warning what the log does not have.
+/// Where an `if` holds, nginx takes the configuration of its block, which has no try_files. That
+/// seldom shows if the block answers or rewrites.
+void warn_of_if(const Location& location, std::vector<std::string>& warnings)
+{
+    if (location.try_files == nullptr) {
+        return;
+    }
+    for (const Directive& one : location.directive->block) {
+        const bool leaves =
+            std::any_of(one.block.begin(), one.block.end(), [](const Directive& inner) {
+                return inner.name == "return" || inner.name == "rewrite";
+            });
+        if (one.name == "if" && !leaves) {
+            warnings.push_back(
+                "\"try_files\" is followed where the \"if\" in " + one.place.text()
+                + " holds, and nginx forgets it there");
+        }
+    }
+}
+
+/// Names in a warning what the log does not have, and what is not followed.
 void compile(
     Location& location, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
 {
@@ -78,6 +98,7 @@ void compile(
     }
     compile_targets(location, scope, warnings);
     warn_of_unknown(location, facts, warnings);
+    warn_of_if(location, warnings);
 }
 
 bool has_word(const Directive& one, std::string_view beginning)
