@@ -8,6 +8,7 @@ ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -fno-plt -Wno-missing-field-
 for ratelimit_name in redis request fleet rest; do
     ratelimit_obj=$NGX_OBJS/addon/ratelimit/$ratelimit_name.o
     ratelimit_parts=`sed "s,^#include \"\(.*\)\",$ngx_addon_dir/src/\1," $NGX_OBJS/ratelimit/$ratelimit_name.cpp | tr '\n' ' '`
+    # Neither fleet.cpp nor rest.cpp: they would only make the link slower.
     test $ratelimit_name != fleet || ratelimit_lto=
     cat << END                                                >> $NGX_MAKEFILE
 

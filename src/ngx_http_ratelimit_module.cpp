@@ -130,16 +130,17 @@ void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
             "its times end up to that much later",
             core->timer_resolution, static_cast<ngx_msec_t>(least->least_timeout().count()), &name);
     }
-    for (const ZoneConf& zone : conf.zones) {
-        const Policy& policy = zone.zone.policy;
-        if (counts_at_one_time(policy.algorithm) && is_longer_than(policy.rate.window / 4)) {
-            const ngx_str_t name = nginx::borrowed(zone.zone.name);
-            ngx_log_error(
-                NGX_LOG_WARN, log_of_warnings(cycle), 0,
-                "ratelimit: \"timer_resolution\" of %M ms is longer than a quarter of \"hold=\" of "
-                "zone \"%V\": more requests of a key may run at one time than it allows",
-                core->timer_resolution, &name);
-        }
+    const auto zone = std::ranges::find_if(conf.zones, [&](const ZoneConf& one) {
+        const Policy& policy = one.zone.policy;
+        return counts_at_one_time(policy.algorithm) && is_longer_than(policy.rate.window / 4);
+    });
+    if (zone != conf.zones.end()) {
+        const ngx_str_t name = nginx::borrowed(zone->zone.name);
+        ngx_log_error(
+            NGX_LOG_WARN, log_of_warnings(cycle), 0,
+            "ratelimit: \"timer_resolution\" of %M ms is longer than a quarter of \"hold=\" of "
+            "zone \"%V\": more requests of a key may run at one time than it allows",
+            core->timer_resolution, &name);
     }
 }
 

@@ -34,6 +34,8 @@ Server::~Server()
 
 void Server::start()
 {
+    state_ = State::starting;
+    started_ = loop_.now();
     look_up();
     name_ = lookup_ == nullptr ? Name::unresolved : Name::first_look_up;
     if (!waits_for_address()) {
@@ -43,7 +45,6 @@ void Server::start()
 
 void Server::connect()
 {
-    state_ = State::starting;
     for (const auto& connection : connections_) {
         connection->connect();
     }
@@ -321,12 +322,13 @@ try {
 }
 
 /// Attempts to connect count by themselves, when they fail. A look-up may take longer than many
-/// calls.
+/// calls: it counts once in each connect_timeout.
 void Server::waited_in_vain(unsigned checks) noexcept
 {
     stats_.timeouts += checks;
-    if (waits_for_address()) {
-        note_silence(loop_.now() - options_.connect_timeout, "its name is not looked up in time");
+    const milliseconds began = loop_.now() - options_.connect_timeout;
+    if (waits_for_address() && began >= started_) {
+        note_silence(began, "its name is not looked up in time");
     }
 }
 

@@ -213,6 +213,7 @@ private:
     bool lost_ = false;                   // since a connection was ready last, one was lost
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;
+    milliseconds started_{ 0 };                 // when start() was called
     std::vector<std::string> reported_errors_;  // the first words of the errors
     milliseconds last_error_at_{ 0 };
 };

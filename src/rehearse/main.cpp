@@ -11,6 +11,9 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <span>
+#include <string>
+#include <string_view>
 #include <unistd.h>
 
 namespace ratelimit::rehearse {
@@ -130,9 +133,16 @@ void describe(CLI::App& app, Command& command)
         "find the smallest quota that would have refused at most this share of the keys (0.1%)");
 }
 
-/// A variable of a shell that is not set must not leave an option out.
-void refuse_empty_values(CLI::App& app)
+/// A variable of a shell that is not set must not leave an option out, nor give it the next word,
+/// which the parser takes behind "--option=".
+void refuse_empty_values(CLI::App& app, std::span<char*> words)
 {
+    for (const std::string_view word : words) {
+        if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+            throw CLI::ValidationError(
+                std::string(word.substr(0, word.size() - 1)), "the value is empty");
+        }
+    }
     for (CLI::Option* option : app.get_options()) {
         option->check([](const std::string& value) -> std::string {
             return value.empty() ? "the value is empty" : "";
@@ -323,7 +333,7 @@ int main(int count, char** words)
     ratelimit::rehearse::Command command;
     try {
         ratelimit::rehearse::describe(app, command);
-        ratelimit::rehearse::refuse_empty_values(app);
+        ratelimit::rehearse::refuse_empty_values(app, { words, static_cast<std::size_t>(count) });
         app.parse(count, words);
         return ratelimit::rehearse::run(command);
     } catch (const CLI::ParseError& error) {

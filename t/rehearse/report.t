@@ -159,9 +159,11 @@ subtest 'options' => sub {
     is $again, 1;
     for my $option (@options) {
         next if $out !~ /\Q$option\E [A-Z]/;    # without a value
-        my ($exit, $printed, $error) = rehearse(conf => $conf, logs => [$log], options => [$option, '']);
-        is "$exit $printed", '1 ', "$option ''";
-        like $error, qr/^\Q$option\E: .*(?:empty|not in)/, 'says why';
+        for my $empty ([$option, ''], ["$option="]) {
+            my ($exit, $printed, $error) = rehearse(conf => $conf, logs => [$log], options => $empty);
+            is "$exit $printed", '1 ', "@{$empty} without a value";
+            like $error, qr/^\Q$option\E: .*(?:empty|not in)/, 'says why';
+        }
     }
     is((rehearse(conf => $conf))[0], 1, 'so is no log');
     is((rehearse(conf => $conf, logs => [$log], options => ['--top', 'x']))[0], 1, 'and a value that is no number');

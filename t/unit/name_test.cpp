@@ -356,7 +356,8 @@ TEST_F(NamedServerTest, WithoutAnAddressOpensTheBreakerWhileItsNameServerIsSilen
     auto options = impatient_options();
     options.servers[0].endpoint.host.clear();
     options.server.breaker_failures = 3;
-    loop_.look_up_takes = 1h;
+    loop_.names.clear();
+    loop_.look_up_takes = 1500ms;
     start(options);
     int waited = 0;
     EXPECT_TRUE(loop_.run_until([&] {
@@ -371,6 +372,12 @@ TEST_F(NamedServerTest, WithoutAnAddressOpensTheBreakerWhileItsNameServerIsSilen
     EXPECT_EQ(waited, 3);
     EXPECT_EQ(events_.downs, 1);
     EXPECT_EQ(events_.last_reason, "its name is not looked up in time");
+    loop_.look_up_takes = 1ms;
+    loop_.run_for(1600ms);  // a silent wait: until that look-up has found nothing
+    EXPECT_EQ(events_.downs, 1) << "it is reported once";
+    loop_.names["redis.test"] = { { "127.0.0.2" }, valid };
+    EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 1; }));
+    EXPECT_EQ(ask("after"), "after");
 }
 
 TEST_F(NamedServerTest, WithoutAnAddressIsReportedDownWithThatReason)

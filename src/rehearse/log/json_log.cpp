@@ -33,17 +33,21 @@ std::string_view widened(std::string_view line, std::string& own)
     return own;
 }
 
-/// Makes such characters bytes again.
+/// Makes such characters bytes again. The parser's text is UTF-8.
 void narrow(std::string& text)
 {
-    std::size_t at = text.find('\xee');
-    for (; at != std::string::npos; at = text.find('\xee', at + 1)) {
-        const char second = text[at + 1];  // the parser's text is UTF-8
-        if (second == '\x82' || second == '\x83') {
-            text[at] = static_cast<char>(second == '\x82' ? text[at + 2] : text[at + 2] | 0x40);
-            text.erase(at + 1, 2);
+    std::size_t end = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        const bool wide = text[at] == '\xee' && (text[at + 1] == '\x82' || text[at + 1] == '\x83');
+        if (wide) {
+            text[end++] =
+                static_cast<char>(text[at + 1] == '\x82' ? text[at + 2] : text[at + 2] | 0x40);
+            at += 2;
+        } else {
+            text[end++] = text[at];
         }
     }
+    text.resize(end);
 }
 
 /// Takes the members of an object at the top of a text, with its values as text. Members of
@@ -144,8 +148,8 @@ bool read_members(std::string_view line, const Use& use)
 
 class JsonFormat : public LogFormat {
 public:
-    JsonFormat(std::vector<std::string> names, Escape escape)
-        : LogFormat("the first object of the log", escape)
+    explicit JsonFormat(std::vector<std::string> names)
+        : LogFormat("the first object of the log", Escape::none)
     {
         names_ = std::move(names);
         texts_.resize(names_.size());
@@ -163,7 +167,7 @@ private:
             for (std::size_t i = 0; i < names_.size(); ++i) {
                 const std::size_t at = (next + i) % names_.size();
                 if (names_[at] == name) {
-                    texts_[at] = value;
+                    texts_[at] = value == "-" ? "" : value;  // without escape=json
                     next = at + 1;
                     return;
                 }
@@ -185,20 +189,16 @@ std::unique_ptr<LogFormat> json_format(const std::vector<std::string>& lines, st
 {
     std::vector<std::string> names;
     std::size_t objects = 0;
-    // nginx writes an empty value as a dash, but with escape=json as an empty string.
-    int dashes = 0;  // less the empty strings
     for (const std::string& line : lines) {
         std::vector<std::string> found;
-        const auto add = [&](const std::string& name, std::string_view value) {
+        const auto add = [&found](const std::string& name, std::string_view) {
             found.push_back(name);
-            dashes += (value == "-" ? 1 : 0) - (value.empty() ? 1 : 0);
         };
         if (read_members(line, add) && !found.empty() && ++objects == 1) {
             names = std::move(found);
         }
     }
-    const Escape escape = dashes > 0 ? Escape::standard : Escape::none;
-    return objects < least ? nullptr : std::make_unique<JsonFormat>(std::move(names), escape);
+    return objects < least ? nullptr : std::make_unique<JsonFormat>(std::move(names));
 }
 
 }  // namespace ratelimit::rehearse

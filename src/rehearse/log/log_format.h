@@ -13,7 +13,7 @@ namespace ratelimit::rehearse {
 
 /// How a log writes the characters of a value that are special.
 enum class Escape : std::uint8_t {
-    standard,  // nginx's default: \xHH, and a dash for an empty value
+    standard,  // nginx's default: \xHH, and a dash for a missing value
     json,      // escape=json: as in a string of JSON
     none,
 };

@@ -31,11 +31,15 @@ Rehearsed::Rehearsed(
 {
     for (const auto& one : conf_->servers) {
         for_each_location(one->top, [this](const Location& location) {
-            if (location.own.limits != nullptr) {
-                facts_.refusals.insert(location.own.ratelimit_status);
+            const Surroundings& own = location.own;
+            if (own.limits != nullptr) {
+                facts_.refusals.insert(own.ratelimit_status);
             }
-            if (location.own.limit_reqs != nullptr) {
-                facts_.refusals.insert(location.own.limit_req_status);
+            if (own.limit_reqs != nullptr || own.limit_req) {
+                facts_.refusals.insert(own.limit_req_status);
+            }
+            if (own.limit_conn) {
+                facts_.refusals.insert(own.limit_conn_status);
             }
         });
     }

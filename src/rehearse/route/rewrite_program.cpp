@@ -233,10 +233,12 @@ std::vector<Step> steps_of(
         try {
             add_step(*one, scope, facts, steps, warnings);
         } catch (const InputError& error) {
-            if (needed == one) {
+            // What the client sent stands for $args that cannot be computed.
+            const bool is_needed = needed != nullptr && needed->args[0] != "$args";
+            if (is_needed && needed == one) {
                 throw;
             }
-            if (needed != nullptr) {
+            if (is_needed) {
                 fail_at(
                     needed->place,
                     "the variable \"" + needed->args[0]

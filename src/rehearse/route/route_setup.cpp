@@ -72,7 +72,9 @@ void warn_of_unknown(
 /// seldom shows if the block answers or rewrites.
 void warn_of_if(const Location& location, std::vector<std::string>& warnings)
 {
-    if (location.try_files == nullptr) {
+    const bool reaches_content = !location.plan || location.plan->may_not_apply();
+    if (location.try_files == nullptr || location.kind == Location::Kind::server
+        || !reaches_content) {
         return;
     }
     for (const Directive& one : location.directive->block) {

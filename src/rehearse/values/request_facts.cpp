@@ -135,7 +135,8 @@ bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker)
 {
     const std::string& current = values.rewritten().path;
     const auto file_exists = [&] {
-        return may_be_refused(values) ? values.in_doubt(&asker, current, false)
+        const bool moved = final_path != nullptr && final_path->value(values) != current;
+        return may_be_refused(values) ? !moved && values.in_doubt(&asker, current, false)
                                       : file_found(values, asker, {});
     };
     return (kind != FileKind::folder && !current.ends_with('/') && file_exists())

@@ -24,7 +24,10 @@ struct RequestFacts {
     int status_of(Values& values) const;
     /// Whether a limit may have refused it at that time: then it proves nothing about files that
     /// nginx looks for before the limits.
-    bool may_be_refused(Values& values) const { return refusals.contains(status_of(values)); }
+    bool may_be_refused(Values& values) const
+    {
+        return refusals.contains(status_of(values)) && !asked_upstream(values);
+    }
     /// Whether it was answered with 2xx at that time.
     bool succeeded(Values& values) const { return status_of(values) / 100 == 2; }
     /// The upstream or program that answers where there is no file.

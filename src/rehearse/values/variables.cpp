@@ -16,7 +16,7 @@ const Variable* Variables::logged(std::string_view name)
         variable = computed([index](Values& values, std::string& own) -> std::string_view {
             const std::string_view text = values.record().value(index);
             if (text == "-" && values.escape() == Escape::standard) {
-                return {};  // nginx writes an empty value so
+                return {};  // nginx writes a missing value so
             }
             if (values.escape() == Escape::none || text.find('\\') == std::string_view::npos) {
                 return text;
