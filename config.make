@@ -5,14 +5,17 @@ ratelimit_scripts="$NGX_OBJS/ratelimit/lua_scripts.h"
 ratelimit_page="$NGX_OBJS/ratelimit/dashboard_page.h"
 ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -fno-plt -Wno-missing-field-initializers'
 
-for ratelimit_name in redis request fleet rest; do
+for ratelimit_name in $ratelimit_sources; do
     ratelimit_obj=$NGX_OBJS/addon/ratelimit/$ratelimit_name.o
     ratelimit_parts=`sed "s,^#include \"\(.*\)\",$ngx_addon_dir/src/\1," $NGX_OBJS/ratelimit/$ratelimit_name.cpp | tr '\n' ' '`
-    # Neither fleet.cpp nor rest.cpp: they would only make the link slower.
-    test $ratelimit_name != fleet || ratelimit_lto=
+    # The others would only make the link slower.
+    case $ratelimit_name in
+        redis | request) ratelimit_more=$ratelimit_lto ;;
+        *) ratelimit_more= ;;
+    esac
     cat << END                                                >> $NGX_MAKEFILE
 
-$ratelimit_obj: private CFLAGS += $ratelimit_flags $ratelimit_lto
+$ratelimit_obj: private CFLAGS += $ratelimit_flags $ratelimit_more
 $ratelimit_obj: $ratelimit_parts $ratelimit_scripts $ratelimit_page
 END
 done
