@@ -11,8 +11,9 @@
 
 namespace ratelimit::redis {
 
-/// Chooses the address of a server whose name has several. An address that works is kept while the
-/// name has it. If it fails, the next one is used.
+/// Chooses the address of a server whose name has several: those of the last look-up, and the one
+/// that was announced with the name. An address that works is kept while it is one of them. If it
+/// fails, the next one is used.
 class AddressCycle {
 public:
     /// `endpoint`: its `host` is the address in use. It must outlive this object.
@@ -34,13 +35,13 @@ public:
         }
     }
 
-    /// The name has these addresses; at least one. `beside`: that which was announced with it stays
-    /// the last one. True: the address in use was not among them, so the first one is used now.
-    bool found(std::vector<std::string> addresses, bool beside = false)
+    /// A look-up has found these addresses; at least one. True: the address in use is not known any
+    /// longer, so the first one is used now.
+    bool found(std::vector<std::string> addresses)
     {
         auto& all = endpoint_.addresses;
         const auto known = std::find(addresses.begin(), addresses.end(), announced_host_);
-        if (beside && !announced_host_.empty() && known == addresses.end()) {
+        if (!announced_host_.empty() && known == addresses.end()) {
             addresses.push_back(announced_host_);
         }
         // If the addresses are the same in any order, the round continues: it may last longer than

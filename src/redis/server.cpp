@@ -192,7 +192,7 @@ try {
     const bool found = !addresses.all.empty();
     const bool first = name_ == Name::first_look_up;
     name_ = found ? Name::resolved : Name::unresolved;
-    const bool moved = found && addresses_.found(addresses.all, needs_address());
+    const bool moved = found && addresses_.found(addresses.all);
     if (waited) {
         connect();
     } else if (moved || (first && !ready() && !connecting())) {

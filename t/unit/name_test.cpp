@@ -1,7 +1,6 @@
 // Servers given by a name whose address may change.
 
 #include "client_fixture.h"
-#include "redis/server.h"
 
 #include <algorithm>
 #include <memory>
@@ -278,48 +277,6 @@ TEST_F(NamedServerTest, AcceptsNoCallWhenItIsClosedDuringALookup)
     client_->close();
     EXPECT_TRUE(first.ended());
     EXPECT_FALSE(taken);
-}
-
-/// The owner of one server; ignores its replies.
-class LonelyOwner final : public redis::ServerOwner {
-public:
-    void server_up(redis::Server&) noexcept override { ++ups; }
-    void server_down(redis::Server&, std::string_view) noexcept override { ++downs; }
-    void error_reply(redis::Server&, std::string_view) noexcept override {}
-    int ups = 0;
-    int downs = 0;
-};
-
-TEST_F(NamedServerTest, UsesAnAnnouncedAddressAfterALookupThatFailed)
-{
-    loop_.names.clear();
-    LonelyOwner owner;
-    const auto options = named_options();
-    auto endpoint = options.servers[0].endpoint;
-    endpoint.host = "127.0.0.8";
-    redis::Server server(loop_, endpoint, options.server, scripts_, owner);
-    server.start();
-    EXPECT_TRUE(loop_.run_until([&] { return owner.downs == 1; }));
-    loop_.run_for(20ms);  // a silent wait: for the failed lookup
-    server.announced_at("127.0.0.1");
-    EXPECT_TRUE(loop_.run_until([&] { return owner.ups == 1; }));
-}
-
-TEST_F(NamedServerTest, UsesAnAnnouncedAddressWhileItsNameHasOneThatDoesNotWork)
-{
-    loop_.names["redis.test"] = { { "127.0.0.7" }, valid };
-    LonelyOwner owner;
-    auto options = named_options();
-    options.server.connect_timeout = 100ms;
-    auto endpoint = options.servers[0].endpoint;
-    endpoint.host = "127.0.0.8";
-    endpoint.addresses.clear();
-    redis::Server server(loop_, endpoint, options.server, scripts_, owner);
-    server.start();
-    EXPECT_TRUE(loop_.run_until([&] { return owner.downs == 1; }));
-    loop_.run_for(20ms);  // a silent wait: for the lookup
-    server.announced_at("127.0.0.1");
-    EXPECT_TRUE(loop_.run_until([&] { return owner.ups == 1; }));
 }
 
 TEST_F(NamedServerTest, ReportsThatCountsMayBeLostOnlyWhenAConnectionIsLost)

@@ -1,0 +1,114 @@
+// Servers that other servers announce by a name, with an address or none.
+
+#include "client_fixture.h"
+#include "redis/server.h"
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+/// The owner of one server; ignores its replies.
+class LonelyOwner final : public redis::ServerOwner {
+public:
+    void server_up(redis::Server&) noexcept override { ++ups; }
+    void server_down(redis::Server&, std::string_view) noexcept override { ++downs; }
+    void error_reply(redis::Server&, std::string_view) noexcept override {}
+    int ups = 0;
+    int downs = 0;
+};
+
+/// Two servers on the same port of two addresses, one of which is announced by a name.
+class AnnouncedServerTest : public ClientTest {
+protected:
+    static constexpr milliseconds valid{ 1000 };
+
+    AnnouncedServerTest() : second_("bind 127.0.0.2\nport " + std::to_string(first_.port()) + "\n")
+    {
+        options_.connect_timeout = 200ms;
+    }
+
+    /// The name stands for this address from the next look-up on.
+    void name_stands_for(const std::string& address)
+    {
+        loop_.names["redis.test"] = { { address }, valid };
+    }
+    void announce(const std::string& address)
+    {
+        const auto port = static_cast<std::uint16_t>(first_.port());
+        server_ = std::make_unique<redis::Server>(
+            loop_, redis::announced_endpoint("redis.test", port, address), options_, scripts_,
+            owner_);
+        server_->start();
+    }
+    bool is_up()
+    {
+        return loop_.run_until([this] { return owner_.ups == 1; });
+    }
+    bool is_away()
+    {
+        return loop_.run_until([this] { return owner_.downs == 1; });
+    }
+    const std::string& address() const { return server_->endpoint().host; }
+
+    RedisServer first_;
+    RedisServer second_;
+    redis::ServerOptions options_;
+    LonelyOwner owner_;
+    std::unique_ptr<redis::Server> server_;
+};
+
+TEST_F(AnnouncedServerTest, KeepsAnAddressThatWorksAlthoughTheNameHasOneThatDoesNot)
+{
+    name_stands_for("127.0.0.8");
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    loop_.run_for(2 * valid);  // a silent wait: for two look-ups
+    EXPECT_EQ(address(), "127.0.0.1");
+    EXPECT_EQ(owner_.downs, 0);
+}
+
+TEST_F(AnnouncedServerTest, IsFoundByItsNameWhenTheAnnouncedAddressIsSilent)
+{
+    first_.pause();
+    name_stands_for("127.0.0.2");
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    EXPECT_EQ(address(), "127.0.0.2");
+    server_->announced_at("127.0.0.1");
+    loop_.run_for(2 * valid);  // a silent wait: for two look-ups
+    EXPECT_EQ(address(), "127.0.0.2") << "it works";
+}
+
+TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressAfterALookupThatFailed)
+{
+    announce("127.0.0.8");
+    EXPECT_TRUE(is_away());
+    loop_.run_for(20ms);  // a silent wait: for the failed lookup
+    server_->announced_at("127.0.0.1");
+    EXPECT_TRUE(is_up());
+}
+
+TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressWhileItsNameHasOneThatDoesNotWork)
+{
+    name_stands_for("127.0.0.7");
+    announce("127.0.0.8");
+    EXPECT_TRUE(is_away());
+    loop_.run_for(20ms);  // a silent wait: for the lookup
+    server_->announced_at("127.0.0.1");
+    EXPECT_TRUE(is_up());
+}
+
+TEST_F(AnnouncedServerTest, MovesToTheAnnouncedAddressWhenItsNameIsNotResolved)
+{
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    loop_.run_for(20ms);  // a silent wait: for the failed lookup
+    server_->announced_at("127.0.0.2");
+    EXPECT_EQ(address(), "127.0.0.2");
+}
+
+}  // namespace
+}  // namespace ratelimit
