@@ -20,41 +20,28 @@ public:
     explicit AddressCycle(Endpoint& endpoint)
         : endpoint_(endpoint),
           announced_(endpoint.addresses.empty()),
-          announced_host_(announced_ ? endpoint.host : std::string())
+          announced_host_(announced_ ? endpoint.host : std::string()),
+          looked_up_(endpoint.addresses)
     {
     }
 
     /// Whether a server told the name, not the configuration.
     bool announced() const noexcept { return announced_; }
 
-    /// The server was told again, with this address beside its name.
-    void announce(const std::string& address)
+    /// The server is announced with this address beside its name, instead of an earlier one. True:
+    /// the address in use is not known any longer, so this one is used now.
+    bool announce(const std::string& address)
     {
-        if (announced_) {
-            announced_host_ = address;
-        }
+        announced_host_ = address;
+        return use_known(address);
     }
 
     /// A look-up has found these addresses; at least one. True: the address in use is not known any
     /// longer, so the first one is used now.
     bool found(std::vector<std::string> addresses)
     {
-        auto& all = endpoint_.addresses;
-        const auto known = std::find(addresses.begin(), addresses.end(), announced_host_);
-        if (!announced_host_.empty() && known == addresses.end()) {
-            addresses.push_back(announced_host_);
-        }
-        // If the addresses are the same in any order, the round continues: it may last longer than
-        // a look-up is valid.
-        if (!std::is_permutation(all.begin(), all.end(), addresses.begin(), addresses.end())) {
-            failed_ = 0;
-        }
-        all = std::move(addresses);
-        if (std::find(all.begin(), all.end(), endpoint_.host) != all.end()) {
-            return false;
-        }
-        endpoint_.host = all.front();
-        return true;
+        looked_up_ = std::move(addresses);
+        return use_known(looked_up_.front());
     }
 
     /// No connection could be made to this address. True: the address in use is another one, which
@@ -77,10 +64,35 @@ public:
     void worked() noexcept { failed_ = 0; }
 
 private:
+    /// True: the address in use is not known any longer, and `otherwise` is used from now on.
+    bool use_known(const std::string& otherwise)
+    {
+        const auto has = [](const auto& list, const std::string& address) {
+            return std::find(list.begin(), list.end(), address) != list.end();
+        };
+        std::vector<std::string> known = looked_up_;
+        if (!announced_host_.empty() && !has(known, announced_host_)) {
+            known.push_back(announced_host_);
+        }
+        // If the addresses are the same in any order, the round continues: it may last longer than
+        // a look-up is valid.
+        auto& all = endpoint_.addresses;
+        if (!std::is_permutation(all.begin(), all.end(), known.begin(), known.end())) {
+            failed_ = 0;
+        }
+        all = std::move(known);
+        if (has(all, endpoint_.host)) {
+            return false;
+        }
+        endpoint_.host = otherwise;
+        return true;
+    }
+
     Endpoint& endpoint_;
     const bool announced_;
-    std::string announced_host_;
-    std::size_t failed_ = 0;  // how many addresses have failed in this round
+    std::string announced_host_;          // empty: none
+    std::vector<std::string> looked_up_;  // by the last look-up that found some
+    std::size_t failed_ = 0;              // how many addresses have failed in this round
 };
 
 }  // namespace ratelimit::redis

@@ -39,11 +39,11 @@ void Connection::fire() noexcept
     if (state_ == State::connecting) {
         lose(TlsContext::timeout(pipeline_ == nullptr ? nullptr : pipeline_->tls()), Loss::silent);
     } else {
-        contained([this] { connect(); });
+        contained([this] { attempt(); });
     }
 }
 
-void Connection::connect()
+void Connection::attempt()
 {
     state_ = State::connecting;
     reconnect_.attempt(loop_.now());
@@ -136,12 +136,12 @@ void Connection::deadlines_passed(Pipeline& pipeline) noexcept
     }
 }
 
-void Connection::move()
+void Connection::connect()
 {
     if (usable()) {
         state_ = state_ == State::leaving ? state_ : State::moving;
         end_turn();  // moves at once if no call waits
-    } else if (state_ != State::closed) {
+    } else {
         restart();
     }
 }
@@ -165,7 +165,7 @@ void Connection::restart()
         pipeline->close();
     }
     reconnect_.reset();
-    connect();
+    attempt();
 }
 
 bool Connection::send(PendingCall& record) noexcept

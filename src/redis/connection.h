@@ -60,9 +60,8 @@ public:
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
+    /// Connects to the server's current address, when no caller waits for a reply.
     void connect();
-    /// The server has another address now: connects there when no caller waits for a reply.
-    void move();
     /// Drops late replies that a server sends which may not be the master any more.
     void forget_silent() noexcept { silent_.close_all(); }
     /// Fails the calls in flight and stays closed.
@@ -149,6 +148,7 @@ private:
             address_ = server_.host;
         }
     }
+    void attempt();
     void begin_handshake();
     void handshake_reply(const redisReply& reply);
     void finish_move();

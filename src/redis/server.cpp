@@ -37,16 +37,9 @@ void Server::start()
     state_ = State::starting;
     started_ = loop_.now();
     look_up();
-    name_ = lookup_ == nullptr ? Name::unresolved : Name::first_look_up;
+    first_look_up_ = lookup_ != nullptr;
     if (!waits_for_address()) {
         connect();
-    }
-}
-
-void Server::connect()
-{
-    for (const auto& connection : connections_) {
-        connection->connect();
     }
 }
 
@@ -155,7 +148,7 @@ void Server::close() noexcept
     look_up_alarm_.stop();
     probe_timer_->stop();
     lookup_.reset();
-    name_ = Name::unresolved;
+    first_look_up_ = false;
     for (const auto& connection : connections_) {
         connection->close();
     }
@@ -188,15 +181,10 @@ try {
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
     look_up_alarm_.set(loop_.now() + std::max(addresses.valid, look_up_pause));
-    const bool waited = waits_for_address();
-    const bool found = !addresses.all.empty();
-    const bool first = name_ == Name::first_look_up;
-    name_ = found ? Name::resolved : Name::unresolved;
-    const bool moved = found && addresses_.found(addresses.all);
-    if (waited) {
+    const bool first = std::exchange(first_look_up_, false);
+    const bool moved = !addresses.all.empty() && addresses_.found(addresses.all);
+    if (moved || (first && !ready() && !connecting())) {
         connect();
-    } else if (moved || (first && !ready() && !connecting())) {
-        reconnect();
     }
 } catch (const std::exception&) {
     // Out of memory: the next look-up tries again.
@@ -204,21 +192,16 @@ try {
 
 void Server::announced_at(const std::string& address)
 {
-    if (!address.empty()) {
-        addresses_.announce(address);
-    }
-    const bool other = !address.empty() && address != endpoint_.host;
-    const bool trusted = name_ != Name::resolved && !waits_for_address();
-    if (other && trusted && addresses_.found({ address })) {
-        reconnect();
+    if (!address.empty() && addresses_.announce(address)) {
+        connect();
     }
 }
 
 /// Connects to the current address when the calls in flight have ended.
-void Server::reconnect()
+void Server::connect()
 {
     for (const auto& connection : connections_) {
-        connection->move();
+        connection->connect();
     }
 }
 
@@ -273,7 +256,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (ready() && !reconnecting()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
-    if (name_ == Name::first_look_up || any(serves)) {
+    if (first_look_up_ || any(serves)) {
         return;
     }
     endpoint_.tried = connection.address();

@@ -63,8 +63,7 @@ public:
     /// Connects; also after close().
     void start();
 
-    /// A cluster announces this address for the server's name. It is ignored if our own look-up of
-    /// the name has succeeded.
+    /// A cluster announces this address for the server's name; empty: none.
     void announced_at(const std::string& address);
 
     /// Sends the call, or keeps it until a connection that is being made is ready. No call waits
@@ -131,12 +130,6 @@ private:
         refusing,  // reported as down because it refused calls: up only after a reply to a call
     };
 
-    enum class Name : std::uint8_t {
-        unresolved,     // the name is not looked up, or the last look-up found nothing
-        first_look_up,  // in flight: the address from the configuration may be outdated
-        resolved,
-    };
-
     /// Asks for the time, as scripts do, so that no other right is needed.
     class Probe final : public CommandCall {
     public:
@@ -160,16 +153,12 @@ private:
 
     Connection* next_connection() noexcept;
     bool reconnecting() const noexcept;
-    bool connecting() const noexcept { return name_ == Name::first_look_up || reconnecting(); }
+    bool connecting() const noexcept { return first_look_up_ || reconnecting(); }
     /// No address is known before the first look-up has ended.
-    bool waits_for_address() const noexcept
-    {
-        return name_ == Name::first_look_up && endpoint_.host.empty();
-    }
+    bool waits_for_address() const noexcept { return first_look_up_ && endpoint_.host.empty(); }
     bool send_on(Connection& connection, Call& call);
     void send_probe() noexcept;
     void probe_silent() noexcept;
-    void connect();
     void waited_in_vain(unsigned checks) noexcept;
     void look_up_soon() noexcept;
     /// Whether the name is known from a server only, and none of its known addresses works.
@@ -179,7 +168,7 @@ private:
     }
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
-    void reconnect();
+    void connect();
     void note_error(std::string_view error, unsigned checks) noexcept;
     void note_silence(milliseconds began, std::string_view reason) noexcept;
     void report_up(bool answered) noexcept;
@@ -207,7 +196,7 @@ private:
     WaitingCalls waiting_;
     Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
-    Name name_ = Name::unresolved;
+    bool first_look_up_ = false;  // in flight: the address from the configuration may be outdated
     ServerStats stats_;
     Probe probe_{ options_.clock_key };
     bool lost_ = false;                   // since a connection was ready last, one was lost

@@ -35,6 +35,8 @@ protected:
     {
         loop_.names["redis.test"] = { { address }, valid };
     }
+    /// From the next look-up on, none ends.
+    void silence_name_server() { loop_.look_up_takes = 1h; }
     void announce(const std::string& address)
     {
         const auto port = static_cast<std::uint16_t>(first_.port());
@@ -99,6 +101,28 @@ TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressWhileItsNameHasOneThatDoesNotW
     loop_.run_for(20ms);  // a silent wait: for the lookup
     server_->announced_at("127.0.0.1");
     EXPECT_TRUE(is_up());
+}
+
+TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressWhileItsNameServerIsSilent)
+{
+    silence_name_server();
+    announce("");
+    server_->announced_at("127.0.0.1");
+    EXPECT_TRUE(is_up());
+}
+
+TEST_F(AnnouncedServerTest, UsesANewAnnouncedAddressWhenItsNameServerHasBecomeSilent)
+{
+    name_stands_for("127.0.0.1");
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    silence_name_server();
+    loop_.run_for(20ms);  // a silent wait: for the lookup
+    server_->announced_at("127.0.0.2");
+    EXPECT_EQ(address(), "127.0.0.1") << "the name has it";
+    first_.kill();
+    ASSERT_TRUE(loop_.run_until([this] { return address() == "127.0.0.2"; }));
+    EXPECT_TRUE(loop_.run_until([this] { return server_->ready(); }));
 }
 
 TEST_F(AnnouncedServerTest, MovesToTheAnnouncedAddressWhenItsNameIsNotResolved)
