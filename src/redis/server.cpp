@@ -37,7 +37,6 @@ void Server::start()
     state_ = State::starting;
     started_ = loop_.now();
     look_up();
-    first_look_up_ = lookup_ != nullptr;
     if (!waits_for_address()) {
         connect();
     }
@@ -148,7 +147,6 @@ void Server::close() noexcept
     look_up_alarm_.stop();
     probe_timer_->stop();
     lookup_.reset();
-    first_look_up_ = false;
     for (const auto& connection : connections_) {
         connection->close();
     }
@@ -180,10 +178,10 @@ try {
 
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
+    const bool first = looks_up_first();
     look_up_alarm_.set(loop_.now() + std::max(addresses.valid, look_up_pause));
-    const bool first = std::exchange(first_look_up_, false);
     const bool moved = !addresses.all.empty() && addresses_.found(addresses.all);
-    if (moved || (first && !ready() && !connecting())) {
+    if (moved || (first && !reconnecting())) {
         connect();
     }
 } catch (const std::exception&) {
@@ -246,8 +244,12 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (loss == Loss::good || loss == Loss::elsewhere) {
         return;  // still up, unless the attempt that follows fails
     }
+    endpoint_.tried = connection.address();
     if (loss == Loss::failed || loss == Loss::silent) {
         note_silence(connection.attempted(), reason);
+        if (looks_up_first()) {
+            return;
+        }
     }
     const auto serves = [&](const Connection& other) {
         return other.ready() || (&other != &connection && other.connecting());
@@ -256,10 +258,9 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (ready() && !reconnecting()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
-    if (first_look_up_ || any(serves)) {
+    if (any(serves)) {
         return;
     }
-    endpoint_.tried = connection.address();
     if (loss != Loss::refused || !rule_of(reason).reads) {
         report_down(reason, loss == Loss::refused ? State::refusing : State::away);
     }

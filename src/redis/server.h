@@ -153,9 +153,14 @@ private:
 
     Connection* next_connection() noexcept;
     bool reconnecting() const noexcept;
-    bool connecting() const noexcept { return first_look_up_ || reconnecting(); }
-    /// No address is known before the first look-up has ended.
-    bool waits_for_address() const noexcept { return first_look_up_ && endpoint_.host.empty(); }
+    bool connecting() const noexcept { return looks_up_first() || reconnecting(); }
+    /// A look-up is in flight, and no server has answered yet: an address that is known already may
+    /// be outdated.
+    bool looks_up_first() const noexcept
+    {
+        return state_ == State::starting && lookup_ != nullptr && !look_up_alarm_.running();
+    }
+    bool waits_for_address() const noexcept { return looks_up_first() && endpoint_.host.empty(); }
     bool send_on(Connection& connection, Call& call);
     void send_probe() noexcept;
     void probe_silent() noexcept;
@@ -196,7 +201,6 @@ private:
     WaitingCalls waiting_;
     Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
-    bool first_look_up_ = false;  // in flight: the address from the configuration may be outdated
     ServerStats stats_;
     Probe probe_{ options_.clock_key };
     bool lost_ = false;                   // since a connection was ready last, one was lost

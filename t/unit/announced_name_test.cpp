@@ -14,10 +14,15 @@ namespace {
 class LonelyOwner final : public redis::ServerOwner {
 public:
     void server_up(redis::Server&) noexcept override { ++ups; }
-    void server_down(redis::Server&, std::string_view) noexcept override { ++downs; }
+    void server_down(redis::Server& server, std::string_view) noexcept override
+    {
+        ++downs;
+        tried = server.endpoint().tried;
+    }
     void error_reply(redis::Server&, std::string_view) noexcept override {}
     int ups = 0;
     int downs = 0;
+    std::string tried;  // the address in the last report
 };
 
 /// Two servers on the same port of two addresses, one of which is announced by a name.
@@ -132,6 +137,14 @@ TEST_F(AnnouncedServerTest, MovesToTheAnnouncedAddressWhenItsNameIsNotResolved)
     loop_.run_for(20ms);  // a silent wait: for the failed lookup
     server_->announced_at("127.0.0.2");
     EXPECT_EQ(address(), "127.0.0.2");
+}
+
+TEST_F(AnnouncedServerTest, IsReportedWithTheAddressAlsoDuringTheFirstLookup)
+{
+    silence_name_server();
+    announce("127.0.0.8");
+    ASSERT_TRUE(is_away());
+    EXPECT_EQ(owner_.tried, "127.0.0.8");
 }
 
 }  // namespace

@@ -225,6 +225,18 @@ TEST_F(NamedServerTest, CallsFailWhenTheFirstLookupFindsNothingAndTheInitialAddr
     EXPECT_EQ(events_.downs, 1);
 }
 
+TEST_F(NamedServerTest, CallsFailAtOnceWhenItsServerRejectsUsDuringTheFirstLookup)
+{
+    first_.ask({ "CONFIG", "SET", "requirepass", "right" });
+    auto options = named_options();
+    options.server.password = "wrong";
+    loop_.look_up_takes = 1h;
+    start(options);
+    EXPECT_EQ(ask("first"), "no connection");
+    EXPECT_EQ(events_.downs, 1);
+    EXPECT_EQ(ask("next"), "not sent");
+}
+
 TEST_F(NamedServerTest, SwitchesToAnotherAddressWhenItsServerDies)
 {
     loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
