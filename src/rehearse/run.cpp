@@ -76,15 +76,16 @@ void read_all(
     }
 }
 
-Order order_of(const Run& run, const Settings& settings, bool sorted)
+void set_order(Run& run, const Settings& settings, bool sorted)
 {
     constexpr std::int64_t second = 1'000'000;
     const bool concurrency =
         std::any_of(run.rehearsed.begin(), run.rehearsed.end(), [](const auto& one) {
             return one->site().has_concurrency();
         });
-    return { settings.reorder.value_or((concurrency ? 60 : 2) * second),
-             settings.arrival || concurrency, sorted };
+    run.order = { settings.reorder.value_or((concurrency ? 60 : 2) * second),
+                  settings.arrival || concurrency, sorted };
+    run.format->begin(settings.arrival, concurrency);
 }
 
 /// The configurations to rehearse: that of the command line, and that of --against.
@@ -119,8 +120,7 @@ void add_configurations(
     if (!settings.decisions.empty()) {
         run.subject().list_decisions(settings.decisions);
     }
-    run.order = order_of(run, settings, sorted);
-    run.format->begin(run.order.arrival);
+    set_order(run, settings, sorted);
 }
 
 /// Counts the client of a request that met a limit. `results`: by configuration.

@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             must(!one.make()->names().empty());
         }
         Rehearsed rehearsed(std::move(conf), *format, "", {});
-        format->begin(false);
+        format->begin(false, false);
         Record record;
         for (const char* path : { "/", "/api/x?a=1", "/login", "/%2e%2E/x" }) {
             const std::string line = "10.1.2.3 - - [22/Nov/2026:14:06:05 +0000] \"GET "

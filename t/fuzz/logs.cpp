@@ -37,7 +37,7 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
     const RequestFacts facts(variables);
     const Site site(conf, variables, facts, "");
     LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_reqs.size(), {}, facts);
-    format.begin(site.has_concurrency());
+    format.begin(false, site.has_concurrency());
     Rehearsal rehearsal(conf.zones, conf.limits, {}, facts);
     Values values(format.escape());
     Record record;

@@ -51,7 +51,7 @@ my @lines    = map { held(@{$_}[0, 1], key => $_->[2], cost => $_->[3]) } @reque
 sub counted {
     my ($most) = @_;
     my (%running, %count, %refused, %minute);
-    for (sort { $a->[0] <=> $b->[0] } @requests) {
+    for (sort { $a->[0] <=> $b->[0] || $b->[4] <=> $a->[4] } @requests) {
         my ($begin, undef, $key, $cost, $end) = @{$_};
         my $minute = $minute{ int(($start + $begin) / 60_000) } //= [0, 0];
         $count{$key}++;
@@ -92,7 +92,7 @@ for my $most (1, 4, 9) {
 subtest 'neither files nor hold= change a decision' => sub {
     my $expected = refused(of('concurrency=4', @lines));
     is refused(of('concurrency=4 hold=1s', @lines)), $expected, 'a worker renews what lasts longer than hold';
-    # Requests that began at the same time are decided in the order of the lines, so these began at different times.
+    # Requests of the same time and length are decided in the order of the lines, so these began at different times.
     srand 4;
     my @apart = map { $_->[1] } sort { $a->[0] <=> $b->[0] }
         map { my $took = int rand 3000; [$_ * 7 + $took, held($_ * 7, $took, key => int rand 90)] } 1 .. 20_000;
@@ -113,6 +113,8 @@ subtest 'edges of time and cost' => sub {
     is refused(of('concurrency=1', held(500, 0), held(0, 1000), held(1000, 0))), '1/3',
         'such a request is refused while another one runs, though its line comes first';
     is refused(of('concurrency=2', (map { held(0, 10) } 1 .. 5))), '3/5', 'equal times';
+    is refused(of('concurrency=3', (map { held(0, $_) } (0) x 7, 1, 300, 300, 301))), '8/11',
+        'of requests that began in the same millisecond the longest passes: the others were refused at that time';
     is refused(of('concurrency=2', held(0, 10, cost => 0), held(0, 10, cost => 2), held(0, 10, cost => 0), held(0, 10))), '1/4',
         'a cost of 0 always passes';
     is refused(of('concurrency=2', held(0, 10, cost => 3), held(0, 10, cost => 1_000_000_000), held(0, 10, cost => 2))), '2/3',

@@ -26,7 +26,7 @@ public:
           rehearsed_(
               rehearse::read_http_conf(rehearse::parse_conf(conf, "limits.conf")), *format_, "", {})
     {
-        format_->begin(rehearsed_.site().has_concurrency());
+        format_->begin(false, rehearsed_.site().has_concurrency());
     }
 
     /// Whether the line is of this format and its request passes.

@@ -49,7 +49,7 @@ protected:
         const auto format = text_format("$msec $number $text|", Escape::standard, "the test's");
         format->want(1);
         format->want(2);
-        format->begin(false);
+        format->begin(false, false);
         LineCounts counts;
         std::vector<std::unique_ptr<LogStream>> streams;
         streams.push_back(std::make_unique<LogStream>(path_, counts));

@@ -155,13 +155,14 @@ std::optional<std::size_t> LogFormat::index_of(std::string_view name) const noex
     return found == names_.end() ? std::nullopt : std::optional(found - names_.begin());
 }
 
-void LogFormat::begin(bool arrival)
+void LogFormat::begin(bool arrival, bool concurrency)
 {
+    has_end_ = concurrency;
     values_.resize(names_.size());
     address_index_ = index_of("remote_addr");
     status_index_ = index_of("status");
     duration_index_.reset();
-    if (arrival) {
+    if (arrival || concurrency) {
         duration_index_ = index_of(duration_variable);
         if (!duration_index_) {
             throw InputError("--arrival needs $request_time, which " + title_ + " does not have");
@@ -200,7 +201,6 @@ bool LogFormat::read(std::string_view line, Record& out)
     }
     out.clear();
     out.time = *time;
-    out.end = *time;
     if (duration_index_) {
         const auto duration = parse_decimal_seconds(values_[*duration_index_]);
         if (!duration || *duration > out.time) {
@@ -208,6 +208,7 @@ bool LogFormat::read(std::string_view line, Record& out)
         }
         out.time -= *duration;
     }
+    out.end = has_end_ ? *time : out.time;
     for (const std::size_t index : wanted_) {
         out.add(values_[index]);
     }

@@ -49,8 +49,9 @@ public:
         return wanted_.size() - 1;
     }
     /// Call after the last `want`. `arrival`: the time of a record is that of the log less
-    /// $request_time. Throws InputError if the log has no time.
-    void begin(bool arrival);
+    /// $request_time. `concurrency`: the same, and it has the end of its request. Throws InputError
+    /// if the log has no time.
+    void begin(bool arrival, bool concurrency);
 
     /// Reads a line without its line feed. False: the line is broken.
     bool read(std::string_view line, Record& out);
@@ -71,6 +72,7 @@ private:
     std::vector<std::size_t> wanted_;
     std::size_t time_index_ = 0;
     std::optional<std::size_t> duration_index_;
+    bool has_end_ = false;
     std::optional<std::size_t> address_index_;
     std::optional<std::size_t> status_index_;
     LogTime time_{ TimeVariable::time_local };

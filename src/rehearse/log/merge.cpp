@@ -23,13 +23,13 @@ bool Merge::read_one()
     if (source == sources_.end()
         || (!waiting_.empty()
             && (waiting_.size() >= most_waiting || bytes_ >= most_bytes
-                || waiting_.begin()->first <= source->read_up_to - bound_))) {
+                || waiting_.begin()->time <= source->read_up_to - bound_))) {
         return false;
     }
     if (free_.empty()) {
         free_.push_back(waiting_.extract(waiting_.emplace()));
     }
-    Record& record = free_.back().mapped();
+    Record& record = free_.back().value();
     if (!source->stream->next(record)) {
         sources_.erase(source);
         return true;
@@ -40,7 +40,6 @@ bool Merge::read_one()
         return true;
     }
     bytes_ += record.size();
-    free_.back().key() = record.time;
     waiting_.insert(waiting_.end(), std::move(free_.back()));
     free_.pop_back();
     return true;
@@ -60,7 +59,7 @@ void Merge::count_late(std::int64_t behind) noexcept
 const Record* Merge::next()
 {
     if (!free_.empty()) {
-        free_.back().mapped().shrink();
+        free_.back().value().shrink();
     }
     while (read_one()) {
     }
@@ -68,7 +67,7 @@ const Record* Merge::next()
         return nullptr;
     }
     free_.push_back(waiting_.extract(waiting_.begin()));
-    const Record& record = free_.back().mapped();
+    const Record& record = free_.back().value();
     bytes_ -= record.size();
     returned_ = record.time;
     return &record;

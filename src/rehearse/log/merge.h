@@ -2,14 +2,14 @@
 
 #include "rehearse/log/log_stream.h"
 
-#include <map>
+#include <set>
 #include <vector>
 
 namespace ratelimit::rehearse {
 
-/// The records of several logs in the order of their times. Records of the same time keep the order
-/// in which they were read. A log can be out of order by a bound; lines that are further behind are
-/// skipped and counted.
+/// The records of several logs in the order of IsEarlier. Equal ones keep the order in which they
+/// were read. A log can be out of order by a bound; lines that are further behind are skipped and
+/// counted.
 ///
 /// A record waits until each log has been read up to its time and the bound. If more wait than may,
 /// the earliest goes at once.
@@ -22,7 +22,7 @@ public:
     const Record* next();
 
 private:
-    using Waiting = std::multimap<std::int64_t, Record>;  // by time
+    using Waiting = std::multiset<Record, IsEarlier>;
     struct Source {
         LogStream* stream;
         std::int64_t read_up_to;  // the newest time that was read

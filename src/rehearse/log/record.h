@@ -13,7 +13,7 @@ namespace ratelimit::rehearse {
 class Record {
 public:
     std::int64_t time = 0;  // when its request is decided: us since the epoch
-    std::int64_t end = 0;   // when it was logged, which is the end of its request
+    std::int64_t end = 0;   // with concurrency=: when the request ended; else `time`
 
     void clear() noexcept
     {
@@ -80,6 +80,15 @@ private:
 
     std::string text_;
     std::vector<std::size_t> ends_;  // of each value in the text
+};
+
+/// The order in which requests are decided. With concurrency= the longest of those that began at
+/// the same time comes first: one that was refused at that time was answered at once.
+struct IsEarlier {
+    bool operator()(const Record& left, const Record& right) const noexcept
+    {
+        return left.time != right.time ? left.time < right.time : left.end > right.end;
+    }
 };
 
 }  // namespace ratelimit::rehearse

@@ -4,15 +4,6 @@
 
 namespace ratelimit::rehearse {
 
-namespace {
-
-bool is_earlier(const Record& left, const Record& right) noexcept
-{
-    return left.time < right.time;
-}
-
-}  // namespace
-
 void SortedRecords::add(const Record& record)
 {
     records_.push_back(record);
@@ -28,7 +19,7 @@ void SortedRecords::write_run()
     if (file == nullptr) {
         fail_by_errno("cannot create a temporary file");
     }
-    std::stable_sort(records_.begin(), records_.end(), is_earlier);
+    std::stable_sort(records_.begin(), records_.end(), IsEarlier{});
     for (const Record& record : records_) {
         record.write(file.get());
     }
@@ -66,16 +57,16 @@ bool SortedRecords::read(Run& run)
 
 void SortedRecords::finish()
 {
-    std::stable_sort(records_.begin(), records_.end(), is_earlier);
+    std::stable_sort(records_.begin(), records_.end(), IsEarlier{});
     open_run(nullptr);
 }
 
 const Record* SortedRecords::next()
 {
-    // Of equal times the earlier run comes first: it was read first.
+    // Of equal records that of the earlier run comes first: it was read first.
     const auto first =
         std::min_element(runs_.begin(), runs_.end(), [](const Run& left, const Run& right) {
-            return is_earlier(left.first, right.first);
+            return IsEarlier{}(left.first, right.first);
         });
     if (first == runs_.end()) {
         return nullptr;

@@ -7,9 +7,9 @@
 
 namespace ratelimit::rehearse {
 
-/// All records of several logs in the order of their times, however far they are out of it: an
-/// external merge sort. All runs but the last are temporary files. Records of the same time keep
-/// the order in which they were read.
+/// All records of several logs in the order of IsEarlier, however far they are out of it: an
+/// external merge sort. All runs but the last are temporary files. Equal records keep the order in
+/// which they were read.
 class SortedRecords {
 public:
     /// Reads the logs while `go_on` returns true; it is called before each record. `run_bytes`: of

@@ -23,7 +23,7 @@ bool fits(LogFormat& format, const std::vector<std::string>& lines)
         }
     }
     try {
-        format.begin(false);
+        format.begin(false, false);
     } catch (const InputError&) {
         return false;  // it has no time
     }
