@@ -79,10 +79,16 @@ void read_all(
 void set_order(Run& run, const Settings& settings, bool sorted)
 {
     constexpr std::int64_t second = 1'000'000;
-    const bool concurrency =
-        std::any_of(run.rehearsed.begin(), run.rehearsed.end(), [](const auto& one) {
+    const auto concurrent =
+        std::count_if(run.rehearsed.begin(), run.rehearsed.end(), [](const auto& one) {
             return one->site().has_concurrency();
         });
+    const bool concurrency = concurrent > 0;
+    if (concurrent == 1 && run.rehearsed.size() == 2) {
+        run.warnings.emplace_back(
+            "only one of the configurations has concurrency=: both are decided in the order in "
+            "which requests began");
+    }
     run.order = { settings.reorder.value_or((concurrency ? 60 : 2) * second),
                   settings.arrival || concurrency, sorted };
     run.format->begin(settings.arrival, concurrency);

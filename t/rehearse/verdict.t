@@ -94,6 +94,15 @@ subtest '--against' => sub {
     like $out, qr/^  newly refused by \S+new\.conf: 3 clients \(100 %\); no longer: 1$/m;
     my $same = report(conf => $two, logs => [log_file(@lines)], options => ['--against', folder() . '/limits.conf']);
     is_deeply [@{ $same->{against} }{qw(newly no_longer)}], [0, 0], 'the same changes nothing';
+    my $held = sub {
+        my ($old) = @_;
+        my $conf = write_file(folder() . '/held.conf', 'ratelimit_zone $k zone=z concurrency=1; ratelimit zone=z;');
+        return report(conf => "ratelimit_zone \$k zone=z $old; ratelimit zone=z;", logs => [log_file("1795000000.000 0.000 a\n")],
+            options => ['--format', '$msec $request_time $k', '--against', $conf])->{warnings};
+    };
+    is $held->('rate=1r/d'), 'ratelimit-rehearse: only one of the configurations has concurrency=: both are decided in the order in '
+        . "which requests began\n";
+    is $held->('concurrency=2'), '';
     my ($bad, undef, $err) = rehearse(conf => $two, logs => [$log], options => ['--against', '/none']);
     is "$bad $err", "1 ratelimit-rehearse: cannot read /none\n";
 };
