@@ -118,8 +118,8 @@ std::string conf_of_paths(const LimitReport& paths, Discovery& out)
 
 Discovery discover(Settings settings, const Watch& watch)
 {
-    if (std::find(settings.logs.begin(), settings.logs.end(), "-") != settings.logs.end()) {
-        throw InputError("--discover reads the logs twice, which standard input cannot be");
+    if (const auto name = read_once(settings); !name.empty()) {
+        throw InputError("--discover reads the logs twice, which " + name + " cannot be");
     }
     Discovery out;
     constexpr double usual_share = 0.001;

@@ -7,6 +7,7 @@
 #include "rehearse/report/known_formats.h"
 
 #include <algorithm>
+#include <filesystem>
 
 namespace ratelimit::rehearse {
 
@@ -179,16 +180,14 @@ std::unique_ptr<Run> attempt(const Settings& settings, bool sorted, const Watch&
     auto run = std::make_unique<Run>();
     auto confs = read_confs(settings, *run);
     LogStreams streams;
-    bool files = true;
     for (const auto& path : settings.logs) {
         streams.push_back(std::make_unique<LogStream>(path, run->report.counts));
-        files = files && streams.back()->reader().is_file();
     }
     run->format = format_of(settings, *confs.back(), streams);
     add_configurations(*run, settings, std::move(confs), sorted);
     decide_all(*run, streams, watch);
-    const bool again = !sorted && files && !settings.reorder && run->report.problems.empty();
-    if (again && wants_sorting(run->report.counts)) {
+    const bool may_sort = !sorted && !settings.reorder && run->report.problems.empty();
+    if (may_sort && wants_sorting(run->report.counts) && read_once(settings).empty()) {
         return nullptr;
     }
     for (const auto& stream : streams) {
@@ -263,6 +262,17 @@ void build(Run& run, const Settings& settings)
 }
 
 }  // namespace
+
+std::string read_once(const Settings& settings)
+{
+    auto paths = settings.logs;
+    paths.insert(paths.end(), { settings.conf, settings.against });
+    const auto found = std::find_if(paths.begin(), paths.end(), [](const std::string& path) {
+        std::error_code error;
+        return path == "-" || std::filesystem::is_other(path, error);
+    });
+    return found == paths.end() ? "" : *found == "-" ? "standard input" : *found;
+}
 
 std::unique_ptr<Run> rehearse(const Settings& settings, const Watch& watch)
 {

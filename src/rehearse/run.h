@@ -32,6 +32,9 @@ struct Settings {
     Tolerance tolerance;
 };
 
+/// A file of them that cannot be read again, such as a pipe; empty: there is none.
+std::string read_once(const Settings& settings);
+
 /// Called for each record that is read. False: stop, with what is known so far.
 using Watch = std::function<bool(const LineCounts& counts, const LogStreams& streams)>;
 

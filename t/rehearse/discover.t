@@ -50,6 +50,8 @@ subtest '--discover proposes limits that do what it says' => sub {
 subtest '--discover and what it cannot do' => sub {
     my ($exit, $out, $err) = discover('-');
     is "$exit $err", "1 ratelimit-rehearse: --discover reads the logs twice, which standard input cannot be\n";
+    my $piped = qx(cat $log 2>/dev/null | $program --discover /dev/stdin 2>&1);
+    is $piped, "ratelimit-rehearse: --discover reads the logs twice, which /dev/stdin cannot be\n", 'nor a pipe';
     ($exit, undef, $err) = discover($log, '--fail-if', "'refused > 1'");
     is $exit, 1;
     like $err, qr/^ratelimit-rehearse: --discover has no limits for --html/;

@@ -205,6 +205,9 @@ subtest 'a file that is out of order is sorted' => sub {
     my $piped = report(conf => $conf, logs => ['-'], in => join '', @by_chance);
     ok !$piped->{usable}, 'what cannot be read twice is not';
     like "@{$piped->{problems}}", qr/^\d+(?:\.\d+)? % of the lines were skipped \(\d+ of 1000\)$/;
+    my $program = Ratelimit::Build::built('ratelimit-rehearse', './build.sh');
+    my $from_pipe = qx(cat @{[folder()]}/limits.conf | $program /dev/stdin @{[log_file(@by_chance)]} 2>&1);
+    like $from_pipe, qr/^NOT USABLE: \d+(?:\.\d+)? % of the lines were skipped \(\d+ of 1000\)$/m, 'nor if the configuration cannot';
     my $given = report(conf => $conf, logs => [log_file(@by_chance)], options => ['--reorder', '2s']);
     ok !$given->{usable}, 'nor is a file with a bound that was given';
     my $years = report(conf => $conf, logs => [log_file(map { line(t => $_ * 40_000_000, ip => '10.0.0.1') } 20, 3, 7, 0, 30)]);

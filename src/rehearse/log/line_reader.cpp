@@ -125,8 +125,7 @@ LineReader::LineReader(const std::string& path) : path_(path)
         close(file_);
         throw InputError(path + " is a directory, expected a log");
     }
-    is_file_ = S_ISREG(info.st_mode);
-    size_ = is_file_ ? static_cast<std::uint64_t>(info.st_size) : 0;
+    size_ = S_ISREG(info.st_mode) ? static_cast<std::uint64_t>(info.st_size) : 0;
 }
 
 LineReader::~LineReader()

@@ -39,8 +39,6 @@ public:
     const std::string& problem() const noexcept { return problem_; }
     /// The problem is that lines are missing.
     bool is_cut_off() const noexcept { return cut_off_; }
-    /// Whether it can be opened and read again.
-    bool is_file() const noexcept { return is_file_; }
 
 private:
     class Gzip;
@@ -55,7 +53,6 @@ private:
     std::uint64_t bytes_read_ = 0;
     std::string problem_;
     bool cut_off_ = false;
-    bool is_file_ = false;
     std::unique_ptr<Gzip> gzip_;  // null: not compressed, or nothing has been read
     std::vector<char> buffer_;
     std::size_t start_ = 0;  // of what has not been returned
