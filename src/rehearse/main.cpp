@@ -7,10 +7,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -277,10 +279,46 @@ void take_files(Command& command)
     command.settings.logs = std::move(logs);
 }
 
+/// Whether two names are of one file, also if it is not there yet.
+bool is_same_file(const std::string& left, const std::string& right)
+{
+    std::error_code error;
+    const auto path = std::filesystem::weakly_canonical(left, error);
+    return std::filesystem::equivalent(left, right, error)
+        || (!path.empty() && path == std::filesystem::weakly_canonical(right, error));
+}
+
+/// A file that is written must be no other one of the command. Devices such as /dev/null may.
+void refuse_overwriting(const Command& command)
+{
+    const Settings& settings = command.settings;
+    auto taken = command.files;
+    taken.push_back(settings.against);
+    std::replace(taken.begin(), taken.end(), std::string("-"), std::string("/dev/stdin"));
+    const std::pair<const char*, const std::string&> outputs[] = {
+        { "--decisions", settings.decisions },
+        { "--timeline", command.timeline },
+        { "--html", command.html },
+        { "--svg", command.svg },
+    };
+    for (const auto& [option, path] : outputs) {
+        std::error_code error;
+        const bool checked = !path.empty() && !std::filesystem::is_other(path, error);
+        for (const std::string& other : taken) {
+            if (checked && is_same_file(path, other)) {
+                throw InputError(
+                    option + (": " + path) + " is also the configuration, a log or another output");
+            }
+        }
+        taken.push_back(path);
+    }
+}
+
 /// Returns the exit status.
 int run(Command& command)
 {
     take_files(command);
+    refuse_overwriting(command);
     if (!command.reorder.empty()) {
         command.settings.reorder = reorder_of(command.reorder);
     }

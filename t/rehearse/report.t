@@ -94,6 +94,26 @@ subtest 'the timeline' => sub {
     like $err, qr{^ratelimit-rehearse: cannot write \S+/none/x\.svg: No such file or directory$}m;
 };
 
+subtest 'no file that is read, and no other output, is written over' => sub {
+    my $folder = folder();
+    my ($own, $other) = (log_file(line(path => '/api/')), write_file("$folder/other.conf", $conf));
+    symlink $own, "$folder/symbolic" or die;
+    link $own, "$folder/hard" or die;
+    for (
+        ['--decisions' => $own], ['--html' => "$folder/limits.conf"], ['--svg' => "$folder/../" . ($folder =~ s{.*/}{}r) . '/limits.conf'],
+        ['--timeline' => "$folder/symbolic"], ['--timeline' => "$folder/hard"], ['--html' => $other, '--against', $other],
+        ['--svg' => "$folder/new", '--html', "$folder/./new"], ['--decisions' => "$folder/in"],
+    ) {
+        my ($exit, $out, $err) = rehearse(conf => $conf, options => $_, logs => [$own, '-'], in => line(path => '/api/'));
+        is "$exit $out", '1 ', "@{$_}";
+        like $err, qr/^ratelimit-rehearse: --\w+: \S+ is also the configuration, a log or another output\n\z/;
+    }
+    is read_file($own), line(path => '/api/'), 'and they are as they were';
+    is read_file("$folder/limits.conf"), $conf;
+    ok !-e "$folder/new";
+    report(conf => $conf, logs => [$own], options => ['--html', '/dev/null', '--svg', '/dev/null', '--decisions', "$folder/decisions.csv"]);
+};
+
 subtest 'the suggested quota is the smallest one' => sub {
     srand 11;
     my @random = map { line(t => $_, ip => '10.1.0.' . int 40 * rand() ** 3) } map { int $_ / 3 } 0 .. 2999;
