@@ -356,6 +356,11 @@ subtest 'keys of split_clients, of a server name, and of set within if' => sub {
     my $tenants = report(conf => 'ratelimit_zone $tenant zone=z rate=1r/d; server { server_name ~^(?<tenant>[^.]+)\.shop$; ratelimit zone=z; } server { server_name other; }',
         options => ['--format', '$msec $http_host'], logs => [log_file(map { "1795000000 $_\n" } qw(a.shop b.shop:80 A.shop other))]);
     is_deeply { map { $_->{key} => $_->{requests} } @{ $tenants->{limits}[0]{busiest} } }, { a => 2, b => 1 };
+    my $named = report(conf => 'ratelimit_zone "$tenant:$server_name" zone=z rate=1r/d; ratelimit zone=z; server { server_name shop ~^(?<tenant>[^.]+)\.shop$; }'
+            . 'server { server_name other ~^(?<tenant>[^.]+)\.other$; }', options => ['--format', '$msec $server_name $host'],
+        logs => [log_file(map { "1795000000 $_\n" } 'shop shop', 'shop a.shop', 'shop b.shop', 'other a.other', 'other a.shop', 'other x')]);
+    is_deeply { map { $_->{key} => $_->{requests} } @{ $named->{limits}[0]{busiest} } },
+        { ':shop' => 1, 'a:shop' => 1, 'b:shop' => 1, 'a:other' => 1, ':other' => 2 }, 'by another name than the first, which nginx logs';
     is_deeply by_key('ratelimit_zone $v zone=z rate=1r/d; set $v other; if ($arg_x ~ ^(.)b$) { set $v "is $1"; } if ($arg_x = c) { set $v "$v c"; } ratelimit zone=z;',
         paths(map { "/?x=$_" } qw(ab ab zb c d))), { 'is a' => 2, 'is z' => 1, 'other c' => 1, other => 1 };
 };

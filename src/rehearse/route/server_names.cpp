@@ -29,14 +29,16 @@ bool ServerNames::has_captures() const noexcept
     });
 }
 
-const ServerConf* ServerNames::find(std::string_view host, Values& values) const
+const ServerConf* ServerNames::find(
+    std::string_view host, Values& values, const ServerConf* only) const
 {
     const std::string name(host);
     if (const auto* found = names_.find(name)) {
         return *found;
     }
     for (const Pattern& pattern : patterns_) {
-        if (name == pattern.text || pattern.regex.match(name, values)) {
+        if ((only == nullptr || only == pattern.server)
+            && (name == pattern.text || pattern.regex.match(name, values))) {
             return pattern.server;
         }
     }

@@ -28,8 +28,10 @@ public:
     bool has_captures() const noexcept;
 
     /// `host` in lower case, without its port, or a name as it is written, such as "*.a.example" or
-    /// "~^a". The captures of a regular expression that matches are those of the request.
-    const ServerConf* find(std::string_view host, Values& values) const;
+    /// "~^a". The captures of a regular expression that matches are those of the request. `only`:
+    /// the regular expressions of other servers are passed over.
+    const ServerConf* find(
+        std::string_view host, Values& values, const ServerConf* only = nullptr) const;
 
 private:
     HostNames<const ServerConf*> names_;

@@ -326,8 +326,9 @@ const ServerConf* Site::server_of(Values& values) const
     const std::string_view text = host_->value(values);
     const bool is_pattern = text.starts_with('~');  // a $server_name
     const ServerConf* found = names_.find(is_pattern ? text : host_of(text, own), values);
-    if (is_pattern && captured_ != nullptr) {
-        names_.find(captured_->value(values), values);
+    if (captured_ != nullptr && names_.has_patterns()) {
+        // nginx logs the first name of the server, the host may have another one.
+        names_.find(captured_->value(values), values, found);
     }
     return only_ != nullptr ? only_ : found;
 }
