@@ -164,6 +164,10 @@ subtest 'variables of the request' => sub {
     };
     is_deeply $of->('$cookie_sid', '"$http_cookie"', '"a=b; SID=x1; c=d"', '"sid=x1"', '"xsid=2"', '"-"'), { x1 => 2 }, 'a cookie';
     is_deeply $of->('$host', '$http_host', 'A.example:80', 'a.example', '[::1]:8080'), { 'a.example' => 2, '[::1]' => 1 }, '$host';
+    my $host = report(conf => 'ratelimit_zone $host zone=z rate=1r/d; server { server_name first second; ratelimit zone=z; }',
+        options => ['--format', '$msec $http_host'], logs => [log_file(map { "1795000000 $_\n" } '-', 'second', '-')]);
+    is_deeply { map { $_->{key} => $_->{requests} } @{ $host->{limits}[0]{busiest} } }, { first => 2, second => 1 },
+        "\$host is the server's name where a client sends none";
     is_deeply $of->('$http_x_api_key', '"$http_x_api_key"', '"k"', '"-"', '""'), { k => 1 }, 'a header; an empty one is no key';
     is_deeply $of->('$uri', '$request_uri', '/%61', '/a?b'), { '/a' => 2 }, 'parts of the request line';
     is_deeply by_key('ratelimit_zone $user zone=z rate=1r/d; location ~ "^/u/(?<user>\w+)" { ratelimit zone=z; }',

@@ -164,7 +164,13 @@ const Variable* Scope::make_from_request(const std::string& name)
                 return cookie(header, wanted);
             });
     }
-    return name == "host" ? facts_.host : nullptr;
+    if (name != "host" || facts_.host == nullptr) {
+        return nullptr;
+    }
+    return variables_.computed([host = facts_.host](Values& values, std::string&) {
+        const auto sent = host->value(values);
+        return sent.empty() ? values.rewritten().server_name : sent;
+    });
 }
 
 const Variable* Scope::make_from_address(const std::string& name)
