@@ -170,6 +170,7 @@ subtest 'variables of the request' => sub {
         "\$host is the server's name where a client sends none";
     is_deeply $of->('$http_x_api_key', '"$http_x_api_key"', '"k"', '"-"', '""'), { k => 1 }, 'a header; an empty one is no key';
     is_deeply $of->('$uri', '$request_uri', '/%61', '/a?b'), { '/a' => 2 }, 'parts of the request line';
+    is_deeply $of->('"$uri:$args"', '$request_uri', '/a#b?c', '/a?b#c?d'), { '/a:' => 1, '/a:b' => 1 }, 'a fragment is none';
     is_deeply by_key('ratelimit_zone $user zone=z rate=1r/d; location ~ "^/u/(?<user>\w+)" { ratelimit zone=z; }',
         paths('/u/ann/x', '/u/bob', '/u/ann')), { ann => 2, bob => 1 }, 'a named capture';
 };

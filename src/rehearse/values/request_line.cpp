@@ -157,12 +157,9 @@ std::string_view absolute_host(std::string_view uri) noexcept
 
 std::string_view arguments_of(std::string_view uri) noexcept
 {
+    uri = uri.substr(0, uri.find('#'));
     const auto mark = uri.find('?');
-    if (mark == std::string_view::npos) {
-        return {};
-    }
-    const auto arguments = uri.substr(mark + 1);
-    return arguments.substr(0, arguments.find('#'));
+    return mark == std::string_view::npos ? std::string_view() : uri.substr(mark + 1);
 }
 
 std::string_view argument(std::string_view arguments, std::string_view name) noexcept

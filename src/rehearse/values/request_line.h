@@ -28,7 +28,7 @@ std::string_view origin_form(std::string_view uri) noexcept;
 /// The host of an absolute URI, with its port; empty: it is none.
 std::string_view absolute_host(std::string_view uri) noexcept;
 
-/// What follows the first question mark.
+/// What follows the first question mark, without a fragment.
 std::string_view arguments_of(std::string_view uri) noexcept;
 
 /// The value of `name`, whatever its case, as it is in the request: $arg_name.
