@@ -169,6 +169,14 @@ subtest 'the start of a JSON log is skipped as that of a text log' => sub {
     is_deeply $empty->{problems}, ['the log has no line'];
 };
 
+subtest 'a byte order mark or the zeros of a cut file before the first line' => sub {
+    for my $start ("\xef\xbb\xbf", "\0" x 70_000) {
+        my $report = report(conf => $conf, logs => [log_file($start, (line(ip => '10.0.0.9')) x 3)]);
+        is of($report), '3 0 1', 'are no part of an address';
+        is $report->{skipped}, 0;
+    }
+};
+
 subtest 'lines out of order within the bound' => sub {
     srand 3;
     my @shuffled = map { $_->[1] } sort { $a->[0] <=> $b->[0] } map { [int($_ / 10) + rand 1.9, $lines[$_]] } 0 .. 999;

@@ -139,8 +139,6 @@ private:
 template <class Use>
 bool read_members(std::string_view line, const Use& use)
 {
-    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
-    line.remove_prefix(line.starts_with(byte_order_mark) ? byte_order_mark.size() : 0);
     std::string own;
     Members reader(use);
     return LogJson::sax_parse(widened(line, own), &reader);

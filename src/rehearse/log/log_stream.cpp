@@ -1,6 +1,22 @@
 #include "rehearse/log/log_stream.h"
 
+#include <algorithm>
+
 namespace ratelimit::rehearse {
+
+namespace {
+
+/// What comes before the first line of a file that was cut while nginx had it open, or that an
+/// editor has written.
+std::string_view without_start(std::string_view line) noexcept
+{
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    line.remove_prefix(std::min(line.find_first_not_of('\0'), line.size() - 1));
+    line.remove_prefix(line.starts_with(byte_order_mark) ? byte_order_mark.size() : 0);
+    return line;
+}
+
+}  // namespace
 
 /// The next line of the file that is neither blank nor too long. False: the log has ended.
 bool LogStream::read_line(std::string_view& line)
@@ -12,6 +28,7 @@ bool LogStream::read_line(std::string_view& line)
             ++counts_.lines;
             ++counts_.too_long;
         } else if (!ended_ && !line.empty()) {
+            line = without_start(line);
             return true;
         }
     }
