@@ -163,6 +163,7 @@ subtest 'variables of the request' => sub {
         return { map { $_->{key} => $_->{requests} } @{ $report->{limits}[0]{busiest} } };
     };
     is_deeply $of->('$cookie_sid', '"$http_cookie"', '"a=b; SID=x1; c=d"', '"sid=x1"', '"xsid=2"', '"-"'), { x1 => 2 }, 'a cookie';
+    is_deeply $of->('$cookie_sid', '"$http_cookie"', '"a=b,sid=1,2; c"', '"a,,sid=1,2"'), { '1,2' => 2 }, 'which may follow a comma';
     is_deeply $of->('$host', '$http_host', 'A.example:80', 'a.example', '[::1]:8080'), { 'a.example' => 2, '[::1]' => 1 }, '$host';
     my $host = report(conf => 'ratelimit_zone $host zone=z rate=1r/d; server { server_name first second; ratelimit zone=z; }',
         options => ['--format', '$msec $http_host'], logs => [log_file(map { "1795000000 $_\n" } '-', 'second', '-')]);

@@ -179,8 +179,7 @@ std::string_view argument(std::string_view arguments, std::string_view name) noe
 std::string_view cookie(std::string_view header, std::string_view name) noexcept
 {
     while (!header.empty()) {
-        const auto end = std::min(header.find(';'), header.size());
-        auto one = header.substr(0, end);
+        auto one = header.substr(0, header.find(';'));
         one.remove_prefix(std::min(one.find_first_not_of(' '), one.size()));
         const auto equals = one.find('=');
         if (equals != std::string_view::npos) {
@@ -192,7 +191,7 @@ std::string_view cookie(std::string_view header, std::string_view name) noexcept
                 return value;
             }
         }
-        header.remove_prefix(std::min(end + 1, header.size()));
+        header.remove_prefix(std::min(header.find_first_of(";,"), header.size() - 1) + 1);
     }
     return {};
 }
