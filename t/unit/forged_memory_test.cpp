@@ -196,7 +196,6 @@ TEST_F(ForgedFleetMemory, the_master_loads_overrides_into_it)
         load_overrides(memory, options_to(server_.port()), keys_, test_clock);
         restore(zone);
     }
-    take_log();
 }
 
 TEST_F(ForgedFleetMemory, the_master_takes_over_what_it_can_at_a_reload_with_another_size)
@@ -215,7 +214,6 @@ TEST_F(ForgedFleetMemory, the_master_takes_over_what_it_can_at_a_reload_with_ano
         EXPECT_TRUE(lock);
         restore(before);
     }
-    take_log();
 }
 
 }  // namespace

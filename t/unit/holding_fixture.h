@@ -105,6 +105,7 @@ protected:
 
     void SetUp() override
     {
+        virtual_now += 1s;  // the process knows what the test before it stated last, and when
         const SequenceLimit concurrency{ Algorithm::concurrency };
         const std::array both{ concurrency, SequenceLimit{ Algorithm::fixed_window } };
         const std::array algorithms{ Algorithm::concurrency, Algorithm::fixed_window };

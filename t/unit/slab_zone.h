@@ -42,12 +42,14 @@ inline int status_of(pid_t worker, int options = 0)
     return status;
 }
 
-/// Shared memory with nginx's slab allocator, as ngx_init_cycle makes it for a zone.
+/// Shared memory with nginx's slab allocator, as ngx_init_cycle makes it for a zone. Lines logged
+/// before it are forgotten.
 class SlabZone {
 public:
     explicit SlabZone(std::size_t size)
     {
         begin_nginx();
+        take_log();
         zone_.shm.size = size;
         zone_.shm.addr = static_cast<u_char*>(
             mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));

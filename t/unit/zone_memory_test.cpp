@@ -246,7 +246,6 @@ TEST_F(ZoneMemoryTest, a_zone_is_reinitialised_after_a_worker_is_killed_while_re
 
 TEST_F(ZoneMemoryTest, a_zone_keeps_everything_after_a_worker_is_killed_without_the_lock)
 {
-    take_log();  // of other tests
     ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] {
         count("key");
         memory().counters().count(1, 2);
