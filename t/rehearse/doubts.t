@@ -18,14 +18,14 @@ subtest 'what the log does not tell is counted, and the result is a range' => su
     is_deeply [@{ $report->{total}{refused_between} }, $report->{total}{may_meet}], [0, 6, 8], 'none of them reached the limit, or all did';
     like((rehearse(conf => $conf, logs => [$log]))[1], qr/^  refused       2 of 4 requests \(50 %\).*\n +between 0 and 6 of 8 that may meet a limit \(0 and 75 %\): the log does not tell enough of 7 requests$/m);
     $report = report(conf => $conf, options => ['--format', '$msec $remote_addr "$request" $status $upstream_status'],
-        logs => [log_file(map { qq{1795000000 10.0.0.1 "GET $_->[0] HTTP/1.1" $_->[1] } . ($_->[0] eq '/app' ? "200\n" : "-\n") } @asked)]);
+        logs => [log_file(map { qq{1795000000 10.0.0.1 "GET $_->[0] HTTP/1.1" $_->[1] } . ($_->[0] eq '/style.css' ? "-\n" : "$_->[1]\n") } @asked)]);
     is $report->{warnings}, '';
     ok !exists $report->{total}{refused_between}, 'with $upstream_status there is no range';
     $report = report(conf => $conf, options => ['--format', '$msec $remote_addr "$request" $status $uri'], logs => [log_file(qq{1795000000 10.0.0.1 "GET /app HTTP/1.1" 200 /app\n})]);
     is $report->{total}{doubtful}, 1, 'a named location does not change $uri';
     for (['-f', 200], ['!-d', 301], ['-e', 200], ['-x', 200]) {
         my ($test, $status) = @{$_};
-        $report = report(conf => "$limited\nif ($test \$request_filename) { rewrite ^ /x last; } ratelimit zone=z; location /x { ratelimit off; }",
+        $report = report(conf => "$limited\nlocation / { if ($test \$request_filename) { rewrite ^ /x last; } ratelimit zone=z; proxy_pass http://x; } location /x { }",
             logs => [log_file(line(path => '/a.css', status => $status))], options => ['--allow-unreached']);
         is $report->{warnings}, $warning->('if', 2, 1), $test;
     }
@@ -54,13 +54,13 @@ subtest 'a request that a limit may have refused then does not tell which files 
     my $limited = 'ratelimit_zone $remote_addr zone=z rate=2r/m algorithm=fixed_window;';
     my @format  = ('--format', '$msec $remote_addr "$request" $status $upstream_status');
     for (
-        ['if (!-e $request_filename) { return 404; } ratelimit zone=z;', '/style.css', 429],
-        ['ratelimit_status 503; if (!-f $request_filename) { return 404; } ratelimit zone=z;', '/style.css', 503],
-        ['location / { try_files $uri $uri/ @app; } location ~ \.html$ { ratelimit zone=z; } location @app { proxy_pass http://x; }', '/docs/', 429],
-        ['ratelimit_status 503; location / { error_page 404 /page; } location /page { ratelimit zone=z; proxy_pass http://x; }', '/gone', 503],
+        ['if (!-e $request_filename) { return 404; } ratelimit zone=z;', '/style.css', 429, 404],
+        ['ratelimit_status 503; if (!-f $request_filename) { return 404; } ratelimit zone=z;', '/style.css', 503, 404],
+        ['location / { try_files $uri $uri/ @app; } location ~ \.html$ { ratelimit zone=z; } location @app { proxy_pass http://x; }', '/docs/', 429, 403],
+        ['ratelimit_status 503; location / { error_page 404 /page; } location /page { ratelimit zone=z; proxy_pass http://x; }', '/gone', 503, 200],
     ) {
-        my ($conf, $path, $status) = @{$_};
-        my @lines  = map { my $asked = $_; map { qq{1795000000 10.0.0.1 "GET $path HTTP/1.1" $asked -\n} } 1 .. 3 } $status, 502;
+        my ($conf, $path, @statuses) = @{$_};
+        my @lines  = map { my $asked = $_; map { qq{1795000000 10.0.0.1 "GET $path HTTP/1.1" $asked -\n} } 1 .. 3 } @statuses;
         my $report = report(conf => "$limited\n$conf", logs => [log_file(@lines)], options => [@format, '--allow-unreached']);
         my @between = @{ $report->{total}{refused_between} // [$report->{total}{refused}, $report->{total}{refused}] };
         is $between[1], 1, "$conf: of three with the status of a refusal, one may be refused, and none of the others";

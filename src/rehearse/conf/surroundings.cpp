@@ -121,7 +121,9 @@ void read_value(const Directive& one, Surroundings& out)
     } else if (name == "limit_req_dry_run") {
         out.limit_req_dry_run = is_on(one);
     } else if (name == "limit_conn") {
-        out.limit_conn = true;
+        out.limit_conn = &one;
+    } else if (name == "limit_conn_dry_run") {
+        out.limit_conn_dry_run = is_on(one);
     } else if (name == "ratelimit_status") {
         read_number(one, out.ratelimit_status);
     } else if (name == "limit_req_status") {

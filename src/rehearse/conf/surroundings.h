@@ -50,13 +50,20 @@ struct Surroundings {
     std::int64_t most_body = 1 << 20;  // bytes that a request's body may have; 0: any
     bool limit_req = false;            // that cannot be followed: the log tells what it did
     bool limit_req_dry_run = false;
-    bool limit_conn = false;
+    const Directive* limit_conn = nullptr;  // null: none
+    bool limit_conn_dry_run = false;
     int ratelimit_status = 429;
     int limit_req_status = 503;
     int limit_conn_status = 503;
     const Directive* index = nullptr;  // the first `index` of its level; null: index.html
     std::vector<std::string> index_files{ "index.html" };
     std::shared_ptr<const std::vector<ErrorPage>> error_pages;  // null: none
+
+    /// Whether a request that was refused then may be of limit_conn.
+    bool may_refuse_connections() const noexcept
+    {
+        return limit_conn != nullptr && !limit_conn_dry_run;
+    }
 
     /// The surroundings inside a level with these directives. Throws InputError.
     Surroundings inner(const std::vector<const Directive*>& level) const;

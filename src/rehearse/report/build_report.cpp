@@ -178,9 +178,11 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
             warning.append("\"").append(directive->name).append("\" in ").append(place);
             warning.append(": the log does not tell of ").append(count);
             warning.append(
-                directive->name == "error_page" ? " whether there was the error"
-                                                : " which files exist");
-            warning.append(" (log $upstream_status to know)");
+                directive->name == "error_page"       ? " whether there was the error"
+                    : directive->name == "limit_conn" ? " whether it refused them"
+                                                      : " which files exist");
+            warning.append(
+                directive->name == "limit_conn" ? "" : " (log $upstream_status to know)");
         }
     }
 }

@@ -44,7 +44,7 @@ struct Location {
     std::optional<Plan> plan;     // empty: no limits
     LimitReqPlan limit_req_plan;  // the same
     RewriteProgram program;
-    std::optional<Expression> fallback;  // of try_files, if it is a path
+    std::vector<Expression> try_targets;  // of try_files, without the slash of folders
     std::vector<Expression> index_files;
     std::vector<Expression> error_targets;  // of own.error_pages
 

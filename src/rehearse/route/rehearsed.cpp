@@ -6,6 +6,26 @@
 
 namespace ratelimit::rehearse {
 
+namespace {
+
+/// The directives with a question that has different answers in these ways.
+std::set<const Directive*> askers_of(const std::vector<Values::Answers>& ways)
+{
+    std::map<std::string_view, bool> first;
+    std::set<const Directive*> askers;
+    for (const Values::Answers& way : ways) {
+        for (const Values::Doubt& one : way) {
+            const auto [known, added] = first.emplace(one.question, one.answer);
+            if (!added && known->second != one.answer && one.asker != nullptr) {
+                askers.insert(one.asker);
+            }
+        }
+    }
+    return askers;
+}
+
+}  // namespace
+
 std::unique_ptr<HttpConf> read_site_conf(
     const std::string& path, std::vector<std::string>& warnings)
 {
@@ -38,7 +58,7 @@ Rehearsed::Rehearsed(
             if (own.limit_reqs != nullptr || own.limit_req) {
                 facts_.refusals.insert(own.limit_req_status);
             }
-            if (own.limit_conn) {
+            if (own.may_refuse_connections()) {
                 facts_.refusals.insert(own.limit_conn_status);
             }
         });
@@ -63,38 +83,34 @@ void Rehearsed::add_course(const Route& route, std::span<const AskedLimit> asked
     }
 }
 
-/// Decides the request for the bounds, in all its courses; `likely` is one of them. A question is
+/// Decides the request for the bounds, on all its ways; `likely` is the first. A question is
 /// counted if the limits depend on any of the answers.
-void Rehearsed::note_bounds(const Route& likely)
+void Rehearsed::note_bounds(const Route& likely, const std::vector<Values::Answers>& ways)
 {
     const Record& record = values_.record();
     courses_.clear();
-    if (values_.doubts().empty() && conf_->limit_reqs.empty()) {
+    if (ways.size() == 1 && conf_->limit_reqs.empty()) {
         add_course(likely, rehearsal_.asked());
         bounds_->decide(courses_, record.time, record.end);
         return;
     }
-    std::set<const Directive*> askers;
     std::uint64_t followed = 0;
-    values_.begin_courses();
-    do {
-        const Route route = site_.find(values_, limit_reqs_);
-        add_course(
-            route,
-            route.plan == nullptr ? std::span<const AskedLimit>()
-                                  : rehearsal_.asked_by(*route.plan, values_));
-        for (const Values::Doubt& one : values_.doubts()) {
-            if (one.asker != nullptr) {
-                askers.insert(one.asker);
-            }
-        }
-        ++followed;
-    } while (values_.next_course());
+    for (const Values::Answers& way : ways) {
+        values_.begin_courses(way, true);
+        do {
+            const Route route = site_.find(values_, limit_reqs_);
+            add_course(
+                route,
+                route.plan == nullptr ? std::span<const AskedLimit>()
+                                      : rehearsal_.asked_by(*route.plan, values_));
+            ++followed;
+        } while (values_.next_course());
+    }
     limit_reqs_.count_followed(followed, record.time);
     bounds_->decide(courses_, record.time, record.end);
-    if (courses_.size() > 1 && !askers.empty()) {
+    if (courses_.size() > 1 && ways.size() > 1) {
         ++doubtful_;
-        for (const Directive* one : askers) {
+        for (const Directive* one : askers_of(ways)) {
             ++doubts_[one];
         }
     }
@@ -103,6 +119,11 @@ void Rehearsed::note_bounds(const Route& likely)
 Rehearsed::Result Rehearsed::decide(const Record& record)
 {
     values_.begin(record);
+    std::vector<Values::Answers> ways(1);
+    if (bounds_) {
+        ways = site_.ways(values_);
+    }
+    values_.begin_courses(ways.front());
     const Route route = site_.find(values_, limit_reqs_);
     bool met = route.limit_req == Result::refused
         || (route.limit_req == Result::passes && route.reached == Reached::none);
@@ -124,7 +145,7 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
             values_, facts_);
     }
     if (bounds_) {
-        note_bounds(route);
+        note_bounds(route, ways);
     }
     if (list_) {
         list_->add(values_, reached, result != Result::refused);

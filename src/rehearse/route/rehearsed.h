@@ -55,7 +55,7 @@ public:
     std::string_view address() { return value_of(facts_.address, values_); }
 
 private:
-    void note_bounds(const Route& likely);
+    void note_bounds(const Route& likely, const std::vector<Values::Answers>& ways);
     void add_course(const Route& route, std::span<const AskedLimit> asked);
 
     std::unique_ptr<HttpConf> conf_;

@@ -297,7 +297,7 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
     case Kind::matches:
         return match_or_clear(*regex, left.value(values, own), values) != negated;
     case Kind::exists:
-        return facts.exists(values, file, *directive) != negated;
+        return RequestFacts::exists(values, file, *directive) != negated;
     case Kind::answered:
         break;
     }

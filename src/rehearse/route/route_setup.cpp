@@ -18,10 +18,13 @@ void compile_targets(Location& location, Scope& scope, std::vector<std::string>&
             return Expression();
         }
     };
+    location.try_targets.clear();
     if (location.try_files != nullptr) {
-        const std::string& last = location.try_files->args.back();
-        if (!last.starts_with('=')) {
-            location.fallback = compiled(last, *location.try_files);
+        const auto& args = location.try_files->args;
+        for (const std::string& text : args) {
+            const bool is_folder = text.ends_with('/') && &text != &args.back();
+            location.try_targets.push_back(
+                compiled(text.substr(0, text.size() - (is_folder ? 1 : 0)), *location.try_files));
         }
     }
     const Surroundings& around = location.own;

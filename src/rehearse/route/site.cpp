@@ -333,6 +333,20 @@ const ServerConf* Site::server_of(Values& values) const
     return only_ != nullptr ? only_ : found;
 }
 
+std::vector<Values::Answers> Site::ways(Values& values) const
+{
+    std::vector<Values::Answers> admitted;
+    std::vector<Values::Answers> others;
+    values.begin_courses({});
+    do {
+        values.rewritten().captures.clear();
+        const ServerConf* server = server_of(values);
+        const bool may_be = !server->has_limits || router_.admits(values, *server);
+        (may_be ? admitted : others).push_back(values.doubts());
+    } while (values.next_course());
+    return admitted.empty() ? others : admitted;
+}
+
 Route Site::find(Values& values, LimitReqs& limit_reqs) const
 {
     values.rewritten().captures.clear();

@@ -16,7 +16,10 @@ public:
     Site(
         HttpConf& conf, Variables& variables, const RequestFacts& facts, const std::string& server);
 
-    /// Where a request ends up.
+    /// The ways of a request that the log may be of, each as the answers to its doubts; the likely
+    /// one first. If there is none, all that it can go.
+    std::vector<Values::Answers> ways(Values& values) const;
+    /// Where a request ends up, in the course that was begun.
     Route find(Values& values, LimitReqs& limit_reqs) const;
     /// Whether there can be requests that the log does not tell enough of.
     bool may_doubt() const noexcept { return may_doubt_; }

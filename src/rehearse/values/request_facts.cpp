@@ -10,6 +10,9 @@ namespace ratelimit::rehearse {
 
 namespace {
 
+/// In a variable, between those that internal redirects led to.
+constexpr std::string_view next_upstream = " : ";
+
 /// Whether a path looks like that of a file that no program makes.
 bool looks_static(std::string_view path) noexcept
 {
@@ -97,50 +100,25 @@ int RequestFacts::status_of(Values& values) const
     return status_;
 }
 
-bool RequestFacts::file_found(Values& values, const Directive& asker, Other other) const
+bool RequestFacts::has_file(Values& values, const Directive* asker, std::string_view path)
 {
-    const std::string& current = values.rewritten().path;
-    const int code = status_of(values);
-    if ((final_path != nullptr && final_path->value(values) != current) || asked_upstream(values)
-        || (code != 0 && !is_success(code))) {
-        return false;
-    }
-    const bool known =
-        (upstream != nullptr && other.is_upstream) || (final_path != nullptr && other.has_path);
-    return known || values.in_doubt(&asker, current, looks_static(current));
+    const bool likely = path == values.rewritten().path && looks_static(path);
+    return !path.ends_with('/') && values.in_doubt(asker, path, likely);
 }
 
-bool RequestFacts::folder_found(Values& values, const Directive& asker, Other other) const
+bool RequestFacts::has_folder(Values& values, const Directive* asker, std::string_view path)
 {
-    const std::string& current = values.rewritten().path;
-    if (current == "/") {
-        return true;
+    if (path.ends_with('/')) {
+        path.remove_suffix(1);
     }
-    // The static module answers a folder with its index, with 403, or with a slash behind it.
-    const int code = status_of(values);
-    const bool refused = may_be_refused(values);
-    const bool fits =
-        current.ends_with('/') ? is_success(code) || code == 403 || refused : code == 301;
-    if (!fits || asked_upstream(values)) {
-        return false;
-    }
-    if (final_path != nullptr && other.has_path) {
-        return final_path->value(values).starts_with(current);
-    }
-    return (upstream != nullptr && other.is_upstream && !refused)
-        || values.in_doubt(&asker, current + " folder", false);
+    return path.empty() || values.in_doubt(asker, std::string(path) + "/", false);
 }
 
-bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker) const
+bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker)
 {
     const std::string& current = values.rewritten().path;
-    const auto file_exists = [&] {
-        const bool moved = final_path != nullptr && final_path->value(values) != current;
-        return may_be_refused(values) ? !moved && values.in_doubt(&asker, current, false)
-                                      : file_found(values, asker, {});
-    };
-    return (kind != FileKind::folder && !current.ends_with('/') && file_exists())
-        || (kind != FileKind::file && folder_found(values, asker, {}));
+    return (kind != FileKind::folder && has_file(values, &asker, current))
+        || (kind != FileKind::file && has_folder(values, &asker, current));
 }
 
 int RequestFacts::upstream_answer(Values& values, int number) const
@@ -151,18 +129,24 @@ int RequestFacts::upstream_answer(Values& values, int number) const
     // "502, 200 : 404": the second server of a group, then another location.
     std::string_view text = upstream_status->value(values);
     for (; number > 0; --number) {
-        const auto end = text.find(" : ");
-        text.remove_prefix(end == text.npos ? text.size() : end + 3);
+        const auto end = text.find(next_upstream);
+        text.remove_prefix(end == text.npos ? text.size() : end + next_upstream.size());
     }
-    text = text.substr(0, text.find(" : "));
+    text = text.substr(0, text.find(next_upstream));
     const auto comma = text.rfind(' ');
     text.remove_prefix(comma == text.npos ? 0 : comma + 1);
     return static_cast<int>(parse_number(text, 100, 999).value_or(status_of(values)));
 }
 
-bool RequestFacts::asked_upstream(Values& values) const
+int RequestFacts::asked_upstreams(Values& values) const
 {
-    return !value_of(upstream, values).empty();
+    std::string_view text = value_of(upstream, values);
+    int count = text.empty() ? 0 : 1;
+    for (auto end = text.find(next_upstream); end != text.npos; end = text.find(next_upstream)) {
+        text.remove_prefix(end + next_upstream.size());
+        ++count;
+    }
+    return count;
 }
 
 bool RequestFacts::body_is_longer(Values& values, std::int64_t most) const

@@ -30,25 +30,22 @@ struct RequestFacts {
     }
     /// Whether it was answered with 2xx at that time.
     bool succeeded(Values& values) const { return status_of(values) / 100 == 2; }
-    /// The upstream or program that answers where there is no file.
-    struct Other {
-        bool is_upstream = true;
-        bool has_path = true;  // of its own: it is no named location
-    };
-    /// Whether nginx answered with a file of the current path. `asker`: the directive that wants to
-    /// know it, if the log does not tell.
-    bool file_found(Values& values, const Directive& asker, Other other) const;
+    /// Whether there was a file of this path. Which answers are possible is seen at the end of the
+    /// request (Router::admits). `asker`: the directive that wants to know it; null: no warning
+    /// names it.
+    static bool has_file(Values& values, const Directive* asker, std::string_view path);
     /// The same of a folder.
-    bool folder_found(Values& values, const Directive& asker, Other other) const;
+    static bool has_folder(Values& values, const Directive* asker, std::string_view path);
     /// Whether a file or a folder of the current path was there.
-    bool exists(Values& values, FileKind kind, const Directive& asker) const;
+    static bool exists(Values& values, FileKind kind, const Directive& asker);
     /// Whether the log tells which files exist.
     bool knows_files() const noexcept { return upstream != nullptr || final_path != nullptr; }
     /// The status that an upstream answered with: the first of the request, the second after an
     /// internal redirect, and so on. If $upstream_status is not in the log, that of the request.
     int upstream_answer(Values& values, int number) const;
-    /// Whether an upstream was asked: false also if the log does not tell.
-    bool asked_upstream(Values& values) const;
+    /// How many upstreams were asked, one after another; 0 also if the log does not tell.
+    int asked_upstreams(Values& values) const;
+    bool asked_upstream(Values& values) const { return asked_upstreams(values) > 0; }
     /// Whether the body was longer than this: nginx then answers 413 before any limit.
     bool body_is_longer(Values& values, std::int64_t most) const;
     /// Whether nginx answered 400 or 414 by itself, before it chose a location. `handler`: the

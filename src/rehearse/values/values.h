@@ -29,60 +29,64 @@ public:
         std::string_view server_name;       // the first name of the server
     };
 
-    /// A question that the log does not answer, such as whether a file was there.
+    /// A question that the log does not answer by itself, such as whether a file was there.
     struct Doubt {
-        const Directive* asker;  // null: a limit of nginx, which may refuse
+        const Directive* asker;  // null: no warning names it
         std::string question;
         bool answer;
+        bool is_last = false;  // the other answer was tried before
     };
+    using Answers = std::vector<Doubt>;
 
-    /// Begins the next request; `record` must live as long as it. Doubts get the likely answer.
-    void begin(const Record& record)
+    /// Begins the next request; `record` must live as long as it.
+    void begin(const Record& record) noexcept { record_ = &record; }
+    /// Begins a course of it: the likely one of those with these answers. `is_for_bounds`: where
+    /// counts are not known, both answers are tried.
+    void begin_courses(Answers given, bool is_for_bounds = false)
     {
-        record_ = &record;
+        is_for_bounds_ = is_for_bounds;
+        given_ = std::move(given);
         doubts_.clear();
         restart();
-        follows_all_ = false;
     }
-    /// Begins the request again, to follow it with other answers: each answer to its first doubt,
-    /// and so on.
-    void begin_courses()
-    {
-        doubts_.clear();
-        restart();
-        follows_all_ = true;
-    }
-    /// Begins it with the next answers; false: it was followed with all.
+    /// Begins the next course with these answers; false: there is none.
     bool next_course()
     {
-        while (!doubts_.empty() && doubts_.back().answer) {
+        while (!doubts_.empty() && doubts_.back().is_last) {
             doubts_.pop_back();
         }
         if (doubts_.empty()) {
             return false;
         }
-        doubts_.back().answer = true;
+        doubts_.back().answer = !doubts_.back().answer;
+        doubts_.back().is_last = true;
         restart();
         return true;
     }
-    bool follows_all() const noexcept { return follows_all_; }
-    /// The doubts of this course, in the order of their questions.
-    const std::vector<Doubt>& doubts() const noexcept { return doubts_; }
+    bool is_for_bounds() const noexcept { return is_for_bounds_; }
+    /// The doubts of this course that no answer was given for, in the order of their questions.
+    const Answers& doubts() const noexcept { return doubts_; }
 
     /// Answers a question that the log does not answer; the same one twice in the same way.
     bool in_doubt(const Directive* asker, std::string_view question, bool likely)
     {
-        const auto asked = std::find_if(
-            doubts_.begin(), doubts_.begin() + static_cast<std::ptrdiff_t>(asked_),
-            [question](const Doubt& one) { return one.question == question; });
-        if (asked - doubts_.begin() < static_cast<std::ptrdiff_t>(asked_)) {
+        const auto is_same = [question](const Doubt& one) { return one.question == question; };
+        const auto given = std::find_if(given_.begin(), given_.end(), is_same);
+        if (given != given_.end()) {
+            return given->answer;
+        }
+        const auto end = doubts_.begin() + static_cast<std::ptrdiff_t>(asked_);
+        const auto asked = std::find_if(doubts_.begin(), end, is_same);
+        if (asked != end) {
             return asked->answer;
         }
         if (asked_ == doubts_.size()) {
-            doubts_.push_back({ asker, std::string(question), likely && !follows_all_ });
+            doubts_.push_back({ asker, std::string(question), likely });
         }
         return doubts_[asked_++].answer;
     }
+    /// How many questions were in doubt until now, in this course.
+    std::size_t questions() const noexcept { return asked_; }
     Rewritten& rewritten() noexcept { return rewritten_; }
 
     const Record& record() const noexcept { return *record_; }
@@ -104,9 +108,10 @@ private:
     const Record* record_ = nullptr;
     std::uint64_t request_ = 0;
     Rewritten rewritten_;
-    std::vector<Doubt> doubts_;
+    bool is_for_bounds_ = false;
+    Answers given_;
+    Answers doubts_;
     std::size_t asked_ = 0;  // of doubts_, in this course
-    bool follows_all_ = false;
 };
 
 /// A variable that can be computed from a line of the log, at most once for a request.

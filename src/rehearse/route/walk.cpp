@@ -1,0 +1,232 @@
+#include "rehearse/route/walk.h"
+
+#include "limit/rate_text.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+const Location* named_location(const Location& server, std::string_view name)
+{
+    const auto found =
+        std::find_if(server.children.begin(), server.children.end(), [name](const auto& one) {
+            return one->kind == Location::Kind::named && one->text == name;
+        });
+    return found == server.children.end() ? nullptr : found->get();
+}
+
+}  // namespace
+
+std::string_view place_name(Reached reached) noexcept
+{
+    constexpr std::array<std::string_view, reached_kinds> names = {
+        "limits",    "none", "malformed",      "rewrite",   "internal",
+        "too_large", "deny", "authentication", "limit_req",
+    };
+    return names[static_cast<std::size_t>(reached)];
+}
+
+Walk::Next Walk::changed(Next next) noexcept
+{
+    status = 0;
+    return ++turns > most_turns ? end(Reached::rewrite) : next;
+}
+
+Walk::Next Walk::ends_with(int code) noexcept
+{
+    status = code;
+    return Next::done;
+}
+
+Walk::Next Walk::limited()
+{
+    route.plan = &*location->plan;
+    end(Reached::limits);
+    if (limit_reqs != nullptr) {
+        return Next::done;
+    }
+    is_admitted = facts.may_be_refused(values) || values.questions() == first_questions;
+    return is_admitted ? Next::done : content();
+}
+
+Walk::Next Walk::content()
+{
+    if (location->try_files != nullptr) {
+        return try_files();
+    }
+    return location->handler != nullptr ? upstream() : file();
+}
+
+/// No warning names a question whose answer changes nothing, since the limits were met before.
+const Directive* Walk::asker(const Directive* one) const noexcept
+{
+    return route.plan == nullptr ? one : nullptr;
+}
+
+/// The answer of an upstream, which can have the page of an error.
+Walk::Next Walk::upstream()
+{
+    const int number = upstreams++;
+    const auto& pages = location->own.error_pages;
+    if (pages == nullptr || has_error_page) {
+        return ends_with(0);
+    }
+    const bool known = facts.upstream_status != nullptr;
+    const int answer = known ? facts.upstream_answer(values, number) : facts.status_of(values);
+    for (const ErrorPage& page : *pages) {
+        if (!location->own.intercepts && page.code != 502 && page.code != 504) {
+            continue;  // the upstream's answer is not changed
+        }
+        // `=`, or a limit of the page that refused, hides whether there was the error.
+        const bool hides = !known && (page.response_changes || facts.refusals.contains(answer));
+        const std::string question = page.target + " after " + std::to_string(number);
+        if (page.code == answer
+            || (hides && values.in_doubt(asker(page.directive), question, false))) {
+            return follow(page);
+        }
+    }
+    return ends_with(0);
+}
+
+/// The answer of the static module.
+Walk::Next Walk::file()
+{
+    const std::string path = values.rewritten().path;
+    if (path.ends_with('/')) {
+        return index();
+    }
+    const ErrorPage* const page = page_of(not_found);
+    if (page == nullptr && values.questions() == first_questions) {
+        return ends_with(any_of_file);
+    }
+    const Directive* const one = page == nullptr ? nullptr : asker(page->directive);
+    if (RequestFacts::has_file(values, one, path)) {
+        return ends_with(of_file);
+    }
+    return RequestFacts::has_folder(values, one, path) ? ends_with(moved_to_folder)
+                                                       : error_page(not_found);
+}
+
+/// The first file of `index` that is there.
+Walk::Next Walk::index()
+{
+    const std::string folder = values.rewritten().path;
+    const Directive* const one = asker(location->own.index);
+    for (const Expression& file : location->index_files) {
+        std::string own;
+        const std::string name(file.value(values, own));
+        if (name.empty()) {
+            continue;  // it cannot be followed
+        }
+        const std::string path = name.starts_with('/') ? name : folder + name;
+        if (values.in_doubt(one, path, true)) {
+            const std::string& args = values.rewritten().args;
+            return redirect(path + (args.empty() ? "" : "?") + args);
+        }
+    }
+    const ErrorPage* const page = page_of(not_found);
+    const bool is_there =
+        RequestFacts::has_folder(values, page == nullptr ? one : asker(page->directive), folder);
+    return error_page(is_there ? forbidden : not_found);
+}
+
+/// The first of the files that are there, or else the last one.
+Walk::Next Walk::try_files()
+{
+    const auto& args = location->try_files->args;
+    const Directive* const one = asker(location->try_files);
+    std::string own;
+    for (std::size_t i = 0; i + 1 < args.size(); ++i) {
+        const std::string path(location->try_targets[i].value(values, own));
+        const bool is_folder = args[i].ends_with('/');
+        if (path.empty()
+            || !(
+                is_folder ? RequestFacts::has_folder(values, one, path)
+                          : RequestFacts::has_file(values, one, path))) {
+            continue;
+        }
+        values.rewritten().path = path;
+        if (location->handler != nullptr) {
+            return upstream();
+        }
+        return path.ends_with('/') ? index() : ends_with(is_folder ? moved_to_folder : of_file);
+    }
+    if (args.back().starts_with('=')) {
+        const auto code = parse_number(std::string_view(args.back()).substr(1), 300, 599);
+        return error_page(static_cast<int>(code.value_or(0)));
+    }
+    return redirect(std::string(location->try_targets.back().value(values, own)));
+}
+
+const ErrorPage* Walk::page_of(int code) const
+{
+    const auto& pages = here().own.error_pages;
+    if (pages == nullptr || has_error_page) {
+        return nullptr;
+    }
+    const auto found = std::find_if(
+        pages->begin(), pages->end(), [code](const ErrorPage& one) { return one.code == code; });
+    return found == pages->end() ? nullptr : &*found;
+}
+
+Walk::Next Walk::error_page(int code)
+{
+    const ErrorPage* const page = page_of(code);
+    return page == nullptr ? ends_with(code) : follow(*page);
+}
+
+Walk::Next Walk::follow(const ErrorPage& page)
+{
+    const auto number = static_cast<std::size_t>(&page - here().own.error_pages->data());
+    has_error_page = !here().own.recursive_errors;
+    kept_status = page.response_changes ? 0 : page.code;
+    std::string own;
+    return redirect(std::string(here().error_targets[number].value(values, own)));
+}
+
+/// An internal redirect to a path or to a named location.
+Walk::Next Walk::redirect(std::string_view target)
+{
+    const bool is_named = target.starts_with('@');
+    const Next next = changed(is_named ? Next::named : Next::server);
+    if (next == Next::done || (!is_named && !target.starts_with('/'))) {
+        return Next::done;  // or a redirect of the client
+    }
+    Values::Rewritten& state = values.rewritten();
+    state.redirected = true;
+    if (is_named) {
+        location = named_location(server.top, target);
+        return location == nullptr ? end(Reached::rewrite) : next;
+    }
+    const std::string text(target);
+    const auto question = text.find('?');
+    state.path = text.substr(0, question);
+    state.args = question == text.npos ? "" : text.substr(question + 1);
+    return next;
+}
+
+bool Walk::admits() const
+{
+    if (is_admitted) {
+        return true;
+    }
+    if (facts.final_path != nullptr && facts.final_path->value(values) != values.rewritten().path) {
+        return false;
+    }
+    const int code = facts.status_of(values);
+    if (facts.upstream != nullptr && facts.asked_upstreams(values) != upstreams) {
+        // nginx answers errors of the client before it asks an upstream.
+        return !facts.asked_upstream(values) && upstreams > 0
+            && (code == 400 || code == 408 || code == 413 || code == 499);
+    }
+    const int expected = kept_status != 0 ? kept_status : status;
+    const bool is_file = is_success(code) || code == 405 || code == 412 || code == 416;
+    return code == 0 || expected == 0 || expected == code || (expected == of_file && is_file)
+        || (expected == any_of_file && (is_file || code == moved_to_folder || code == not_found));
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,71 @@
+# Which files existed, as ratelimit-rehearse sees it: of all ways that a request can go, those are possible that end with the
+# path, the status and the upstream that nginx logged.
+
+use Ratelimit::Test;
+use Ratelimit::Rehearse qw(log_file report);
+
+my $limited = 'ratelimit zone=z; proxy_pass http://x;';
+my $program = "index index.php; location / { } location ~ \\.php\$ { $limited }";
+my $pages   = "location / { try_files \$uri \$uri/ /index.php?\$args; } location = /index.php { proxy_pass http://x; } $program" =~ s/location \/ \{ \} //r;
+my $named   = "location \@app { $limited }";
+my $spa     = 'location / { error_page 404 =200 /index.html; } location = /index.html { ratelimit zone=z; }';
+
+# What it is, a server, its request's path, $status, $upstream_status and $uri, and whether it met the limit.
+my @cases = (
+    ['a folder with a program as its index',  $pages, '/admin/', 200, 200, '/admin/index.php', 1],
+    ['no folder: the last of try_files',      $pages, '/admin/', 200, 200, '/index.php', 0],
+    ['a file of a location with an upstream', "location ~ \\.php\$ { try_files \$uri /index.php; proxy_pass http://x; } location = /index.php { $limited }", '/a.php', 200, 200, '/a.php', 0],
+    ['a file with another name',              "location / { try_files \$uri \$uri.html \@app; } $named", '/page', 200, '-', '/page.html', 0],
+    ['a folder without an index',             "location / { error_page 404 = \@app; } $named", '/dir/', 403, '-', '/dir/', 0],
+    ['an index that answers 404',             $program, '/', 404, 404, '/index.php', 1],
+    ['an index whose error has a page',       "proxy_intercept_errors on; error_page 500 /page.html; $program", '/', 500, 500, '/page.html', 1],
+    ['an index that a limit refused',         "error_page 429 /page.html; $program", '/', 429, '-', '/page.html', 1],
+    ['the page of a file that is missing',    $spa, '/route', 200, '-', '/index.html', 1],
+    ['a file that is there',                  $spa, '/style.css', 200, '-', '/style.css', 0],
+    ['a folder that is redirected to',        "location / { try_files \$uri \$uri/ \@app; } $named", '/dir', 301, '-', '/dir', 0],
+    ['`=404` of try_files',                   "location / { try_files \$uri =404; error_page 404 = \@app; } $named", '/none', 200, 200, '/none', 1],
+    ['the page of an error that tries files', "proxy_intercept_errors on; location / { error_page 404 /page.html; proxy_pass http://y; } location = /page.html { try_files \$uri \@app; } $named", '/q', 404, 404, '/page.html', 0],
+    ['limit_conn_dry_run',                    "limit_conn c 1; limit_conn_dry_run on; location / { $limited }", '/q', 503, '-', '/q', 1],
+);
+
+# The same, where only the upstream tells.
+my @by_upstream = (
+    ['a status that auth_request has, too',   "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 403, 403, '/q', 1],
+    ['a status that limit_conn has, too',     "limit_conn c 1; location / { $limited }", '/q', 503, 503, '/q', 1],
+);
+
+# The requests that a limit of one refuses of three such requests, at least and at most.
+sub refused_between {
+    my ($format, $server, @line) = @_;
+    my $log   = log_file(map { qq{1795000000 10.0.0.1 "GET $line[0] HTTP/1.1" $line[1] $line[2] $line[3]\n} } 1 .. 3);
+    my $total = report(conf => "ratelimit_zone \$remote_addr zone=z rate=1r/d algorithm=fixed_window; server { $server }", logs => [$log],
+        options => ['--allow-unreached', '--format', $format])->{total};
+    return @{ $total->{refused_between} // [$total->{refused}, $total->{refused}] };
+}
+
+subtest 'a log with all of it tells' => sub {
+    for (@cases, @by_upstream) {
+        my ($name, $server, @line) = @{$_};
+        my $met = pop @line;
+        is_deeply [refused_between('$msec $remote_addr "$request" $status $upstream_status $uri', $server, @line)], [(2 * $met) x 2], $name;
+    }
+};
+
+subtest 'with less of it, the range has the result' => sub {
+    for my $format ('$status $upstream_status $other', '$status $other $uri') {
+        for (@cases) {
+            my ($name, $server, @line) = @{$_};
+            my $refused = 2 * pop @line;
+            my ($least, $most) = refused_between("\$msec \$remote_addr \"\$request\" $format", $server, @line);
+            ok $least <= $refused && $refused <= $most, "$format: $name" or diag "$refused is not in $least-$most";
+        }
+    }
+};
+
+subtest 'a refusal that may be of limit_conn or of the module' => sub {
+    my $server = "limit_conn c 1; limit_conn_status 429; location / { $limited }";
+    is_deeply [refused_between('$msec $remote_addr "$request" $status $upstream_status $uri', $server, '/q', 429, '-', '/q')], [0, 2];
+    is_deeply [refused_between('$msec $remote_addr "$request" $status $upstream_status $uri', $server =~ s/429/444/r, '/q', 429, '-', '/q')], [2, 2];
+};
+
+finish();
