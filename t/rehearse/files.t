@@ -20,6 +20,7 @@ my @cases = (
     ['an index that answers 404',             $program, '/', 404, 404, '/index.php', 1],
     ['an index whose error has a page',       "proxy_intercept_errors on; error_page 500 /page.html; $program", '/', 500, 500, '/page.html', 1],
     ['an index that a limit refused',         "error_page 429 /page.html; $program", '/', 429, '-', '/page.html', 1],
+    ['a refusal that its page hides',          "error_page 429 =404 /page.html; $program", '/', 404, '-', '/page.html', 1],
     ['the page of a file that is missing',    $spa, '/route', 200, '-', '/index.html', 1],
     ['a file that is there',                  $spa, '/style.css', 200, '-', '/style.css', 0],
     ['a folder that is redirected to',        "location / { try_files \$uri \$uri/ \@app; } $named", '/dir', 301, '-', '/dir', 0],

@@ -52,7 +52,9 @@ void add_error_pages(const Directive& directive, std::vector<ErrorPage>& out)
     const std::string target = codes.back();
     codes.pop_back();
     const bool changes = codes.back().starts_with('=');
+    std::optional<std::int64_t> response;
     if (changes) {
+        response = parse_number(std::string_view(codes.back()).substr(1), 200, 599);
         codes.pop_back();
     }
     for (const std::string& code : codes) {
@@ -60,7 +62,9 @@ void add_error_pages(const Directive& directive, std::vector<ErrorPage>& out)
         if (!number) {
             fail_at(directive.place, "invalid value \"" + code + "\"");
         }
-        out.push_back({ static_cast<int>(*number), changes, target, &directive });
+        out.push_back({ static_cast<int>(*number), changes,
+                        static_cast<int>(response.value_or(changes ? 0 : *number)), target,
+                        &directive });
     }
 }
 

@@ -28,6 +28,7 @@ std::optional<bool> allows(const AccessRules& rules, std::string_view address);
 struct ErrorPage {
     int code = 0;
     bool response_changes = false;  // `=`: the log's status is not the code
+    int response = 0;               // the log's status; 0: that of the page
     std::string target;             // "@name", a path or a URL
     const Directive* directive = nullptr;
 };

@@ -50,7 +50,12 @@ Walk::Next Walk::limited()
         return Next::done;
     }
     is_admitted = facts.may_be_refused(values) || values.questions() == first_questions;
-    return is_admitted ? Next::done : content();
+    if (is_admitted) {
+        return Next::done;
+    }
+    const ErrorPage* const page = page_of(location->own.ratelimit_status);
+    const bool hides = page != nullptr && page->response_changes;
+    return hides && values.in_doubt(nullptr, "refused", false) ? follow(*page) : content();
 }
 
 Walk::Next Walk::content()
@@ -183,7 +188,7 @@ Walk::Next Walk::follow(const ErrorPage& page)
 {
     const auto number = static_cast<std::size_t>(&page - here().own.error_pages->data());
     has_error_page = !here().own.recursive_errors;
-    kept_status = page.response_changes ? 0 : page.code;
+    kept_status = page.response;
     std::string own;
     return redirect(std::string(here().error_targets[number].value(values, own)));
 }
