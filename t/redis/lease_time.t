@@ -2,6 +2,7 @@
 # period and one more second; and leases across reloads, with a slow Redis, and while Redis is unavailable.
 
 use Ratelimit::Test;
+use Ratelimit::Stopwatch qw(stopwatch);
 use IO::Select;
 use List::Util qw(max);
 use Time::HiRes qw(time sleep);
@@ -188,18 +189,23 @@ for (@bounds) {
         my $redis = redis();
         my @nodes = map { lease_node(redis => $redis, workers => 2, limit => $limit,
                 zone => "$zone lease=30") } 1 .. 2;
+        # A worker that waits for a processor spends tokens by the time at which it last looked.
+        my $watch = stopwatch();
         my @steady = passes(2.2, @nodes);
+        my $waits = max($watch->waits);
         $redis->cmd('FLUSHALL');
         # The pauses are part of the load: leases of one burst are still valid in the next, beside
         # the refill.
+        my $bursts_watch = stopwatch();
         my @bursts;
         for (1 .. 4) {
             push @bursts, passes(0.3, @nodes);
             sleep 0.8;
         }
+        my $bursts_waits = max($bursts_watch->waits);
         for my $seconds (sort keys %{$most}) {
-            cmp_ok most_within($seconds, @steady), '<=', $most->{$seconds}, "in $seconds s of steady load";
-            cmp_ok most_within($seconds, @bursts), '<=', $most->{$seconds}, "in $seconds s of bursts";
+            cmp_ok most_within($seconds - $waits, @steady), '<=', $most->{$seconds}, "in $seconds s of steady load";
+            cmp_ok most_within($seconds - $bursts_waits, @bursts), '<=', $most->{$seconds}, "in $seconds s of bursts";
         }
         cmp_ok scalar(@$_), '>=', 50, 'enough requests pass for the bound to mean something' for \(@steady, @bursts);
     };
