@@ -130,7 +130,7 @@ Walk::Next Walk::index()
         const std::string path = name.starts_with('/') ? name : folder + name;
         if (values.in_doubt(one, path, true)) {
             const std::string& args = values.rewritten().args;
-            return redirect(path + (args.empty() ? "" : "?") + args);
+            return redirect(args.empty() ? path : std::string(path).append("?").append(args));
         }
     }
     const ErrorPage* const page = page_of(not_found);
