@@ -63,7 +63,8 @@ public:
     /// Connects; also after close().
     void start();
 
-    /// A cluster announces this address for the server's name; empty: none.
+    /// A cluster announces this address for the server's name; empty: it announces none, and
+    /// an earlier one stays.
     void announced_at(const std::string& address);
 
     /// Sends the call, or keeps it until a connection that is being made is ready. No call waits

@@ -83,11 +83,11 @@ subtest 'an old worker answers its last request, and then exits immediately' => 
     my $node = node(zone => $many, workers => 1,
         server => 'location /slow/ { ratelimit zone=test; proxy_pass http://127.0.0.1:'
             . $backend->sockport . '; }');
-    my ($old) = $node->workers;
     my $client = http_connect($node->port);
     http_send($client, '/slow/');
     my $upstream = $backend->accept or die $!;
     sysread $upstream, my $request, 4000;
+    my ($old) = $node->workers;    # not before it serves: a worker that has just begun has no title
     $node->reload;
     wait_until('the old worker is shutting down', sub { "@{[ $node->workers(1) ]}" eq $old });
     is $node->status('/'), 200, 'the new worker serves meanwhile';

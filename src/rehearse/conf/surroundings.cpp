@@ -118,6 +118,8 @@ void read_value(const Directive& one, Surroundings& out)
         out.internal = true;
     } else if (name.ends_with("_intercept_errors")) {
         out.intercepts = is_on(one);
+    } else if (name.ends_with("_cache") && one.args.size() == 1) {
+        out.caches = !off;
     } else if (name == "recursive_error_pages") {
         out.recursive_errors = is_on(one);
     } else if (name == "client_max_body_size" && one.args.size() == 1) {

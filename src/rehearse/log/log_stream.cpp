@@ -6,8 +6,8 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-/// What comes before the first line of a file that was cut while nginx had it open, or that an
-/// editor has written.
+/// Without the zeros of a file that was cut while nginx had it open, and without the mark of a file
+/// that an editor has written; also of later lines, since a log can be put together from several.
 std::string_view without_start(std::string_view line) noexcept
 {
     constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";

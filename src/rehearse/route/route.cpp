@@ -1,8 +1,5 @@
 #include "rehearse/route/route.h"
 
-#include "limit/rate_text.h"
-#include "rehearse/values/request_line.h"
-
 #include <algorithm>
 
 namespace ratelimit::rehearse {
@@ -45,7 +42,7 @@ Reached Router::access(Walk& walk, const Surroundings& around) const
     }
     const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
     const int status =
-        asks && !facts_.asked_upstream(walk.values) ? facts_.status_of(walk.values) : 0;
+        asks && !facts_.answered_by_upstream(walk.values) ? facts_.status_of(walk.values) : 0;
     const bool failed =
         (asks && status == 401) || (around.auth_request != nullptr && status == 403);
     if (around.any && asks) {
@@ -75,10 +72,10 @@ Reached Router::limit_req(Walk& walk) const
         }
     }
     if (!plan.empty() && walk.limit_reqs == nullptr && facts_.may_be_refused(walk.values)) {
-        walk.is_admitted = true;
+        walk.may_differ = true;
     }
     const bool may_be = by_status || own.may_refuse_connections();
-    if (!may_be || facts_.asked_upstream(walk.values)) {
+    if (!may_be || facts_.answered_by_upstream(walk.values)) {
         return Reached::none;
     }
     const int status = facts_.status_of(walk.values);
@@ -163,9 +160,9 @@ Walk::Next Router::find_location_of(Walk& walk) const
         set_captures(*walk.location, walk);
     }
     const bool internal = walk.location->own.internal && !walk.values.rewritten().redirected;
-    if (!internal && !walk.is_cut
+    if (!internal && !walk.is_body_checked
         && facts_.body_is_longer(walk.values, walk.location->own.most_body)) {
-        walk.is_cut = true;
+        walk.is_body_checked = true;
         walk.end(Reached::too_large);
         return walk.error_page(413);
     }
@@ -219,7 +216,7 @@ Walk Router::follow(Values& values, const ServerConf& server, LimitReqs* limit_r
     }
     if (of_other_server(values, server)) {
         walk.end(Reached::rewrite);
-        walk.is_admitted = true;
+        walk.may_differ = true;
         return walk;
     }
     walk.first_questions = values.questions();
@@ -246,9 +243,9 @@ Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_re
     return follow(values, server, &limit_reqs).route;
 }
 
-bool Router::admits(Values& values, const ServerConf& server) const
+unsigned Router::differences(Values& values, const ServerConf& server) const
 {
-    return follow(values, server, nullptr).admits();
+    return follow(values, server, nullptr).differences();
 }
 
 }  // namespace ratelimit::rehearse

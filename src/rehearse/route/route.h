@@ -2,16 +2,11 @@
 
 #include "rehearse/route/walk.h"
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace ratelimit::rehearse {
 
 /// Follows a request through its server, in the order of nginx's phases: rewrite, location, access,
 /// limits and content. Which files exist is a question of Values: each course that the answers give
-/// is followed to its end, and left out if the log is not of it. Whether a client had a password is
+/// is followed to its end, which is compared with the log. Whether a client had a password is
 /// taken from the status.
 class Router {
 public:
@@ -20,8 +15,8 @@ public:
     /// Begin a course of the request before. `limit_reqs` decides on the way.
     Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
 
-    /// Whether the log may be of the course that was begun.
-    bool admits(Values& values, const ServerConf& server) const;
+    /// Walk::differences of the course that was begun.
+    unsigned differences(Values& values, const ServerConf& server) const;
 
     /// Whether there can be questions about requests of the server that the log does not answer
     /// (Values::in_doubt). Call after compile_routes.

@@ -335,16 +335,24 @@ const ServerConf* Site::server_of(Values& values) const
 
 std::vector<Values::Answers> Site::ways(Values& values) const
 {
-    std::vector<Values::Answers> admitted;
-    std::vector<Values::Answers> others;
+    constexpr int most_courses = 100;
+    std::vector<Values::Answers> best;
+    unsigned least = 0;
+    int courses = 0;
     values.begin_courses({});
     do {
         values.rewritten().captures.clear();
         const ServerConf* server = server_of(values);
-        const bool may_be = !server->has_limits || router_.admits(values, *server);
-        (may_be ? admitted : others).push_back(values.doubts());
-    } while (values.next_course());
-    return admitted.empty() ? others : admitted;
+        const unsigned differences = server->has_limits ? router_.differences(values, *server) : 0;
+        if (best.empty() || differences < least) {
+            best.clear();
+            least = differences;
+        }
+        if (differences == least) {
+            best.push_back(values.doubts());
+        }
+    } while (++courses < most_courses && values.next_course());
+    return best;
 }
 
 Route Site::find(Values& values, LimitReqs& limit_reqs) const

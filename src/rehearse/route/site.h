@@ -16,8 +16,8 @@ public:
     Site(
         HttpConf& conf, Variables& variables, const RequestFacts& facts, const std::string& server);
 
-    /// The ways of a request that the log may be of, each as the answers to its doubts; the likely
-    /// one first. If there is none, all that it can go.
+    /// The ways of a request that differ least from the log, each as the answers to its doubts; the
+    /// likely one first. Of a hundred that it can go, if there are more.
     std::vector<Values::Answers> ways(Values& values) const;
     /// Where a request ends up, in the course that was begun.
     Route find(Values& values, LimitReqs& limit_reqs) const;

@@ -49,8 +49,8 @@ Walk::Next Walk::limited()
     if (limit_reqs != nullptr) {
         return Next::done;
     }
-    is_admitted = facts.may_be_refused(values) || values.questions() == first_questions;
-    if (is_admitted) {
+    may_differ = facts.may_be_refused(values) || values.questions() == first_questions;
+    if (may_differ) {
         return Next::done;
     }
     const ErrorPage* const page = page_of(location->own.ratelimit_status);
@@ -76,6 +76,7 @@ const Directive* Walk::asker(const Directive* one) const noexcept
 Walk::Next Walk::upstream()
 {
     const int number = upstreams++;
+    may_be_cached = may_be_cached || location->own.caches;
     const auto& pages = location->own.error_pages;
     if (pages == nullptr || has_error_page) {
         return ends_with(0);
@@ -88,9 +89,8 @@ Walk::Next Walk::upstream()
         }
         // `=`, or a limit of the page that refused, hides whether there was the error.
         const bool hides = !known && (page.response_changes || facts.refusals.contains(answer));
-        const std::string question = page.target + " after " + std::to_string(number);
         if (page.code == answer
-            || (hides && values.in_doubt(asker(page.directive), question, false))) {
+            || (hides && values.in_doubt(asker(page.directive), "error " + page.target, false))) {
             return follow(page);
         }
     }
@@ -101,6 +101,10 @@ Walk::Next Walk::upstream()
 Walk::Next Walk::file()
 {
     const std::string path = values.rewritten().path;
+    const std::string_view method = value_of(facts.method, values);
+    if (!method.empty() && method != "GET" && method != "HEAD" && method != "POST") {
+        return error_page(not_allowed);
+    }
     if (path.ends_with('/')) {
         return index();
     }
@@ -155,10 +159,7 @@ Walk::Next Walk::try_files()
             continue;
         }
         values.rewritten().path = path;
-        if (location->handler != nullptr) {
-            return upstream();
-        }
-        return path.ends_with('/') ? index() : ends_with(is_folder ? moved_to_folder : of_file);
+        return location->handler != nullptr ? upstream() : file();
     }
     if (args.back().starts_with('=')) {
         const auto code = parse_number(std::string_view(args.back()).substr(1), 300, 599);
@@ -181,7 +182,11 @@ const ErrorPage* Walk::page_of(int code) const
 Walk::Next Walk::error_page(int code)
 {
     const ErrorPage* const page = page_of(code);
-    return page == nullptr ? ends_with(code) : follow(*page);
+    if (page != nullptr) {
+        return follow(*page);
+    }
+    kept_status = code >= 300 ? 0 : kept_status;  // that of an error before
+    return ends_with(code);
 }
 
 Walk::Next Walk::follow(const ErrorPage& page)
@@ -190,7 +195,11 @@ Walk::Next Walk::follow(const ErrorPage& page)
     has_error_page = !here().own.recursive_errors;
     kept_status = page.response;
     std::string own;
-    return redirect(std::string(here().error_targets[number].value(values, own)));
+    const std::string target(here().error_targets[number].value(values, own));
+    if (!target.starts_with('/') && !target.starts_with('@')) {
+        kept_status = kept_status / 100 == 3 ? kept_status : moved_elsewhere;
+    }
+    return redirect(target);
 }
 
 /// An internal redirect to a path or to a named location.
@@ -214,24 +223,26 @@ Walk::Next Walk::redirect(std::string_view target)
     return next;
 }
 
-bool Walk::admits() const
+unsigned Walk::differences() const
 {
-    if (is_admitted) {
-        return true;
-    }
-    if (facts.final_path != nullptr && facts.final_path->value(values) != values.rewritten().path) {
-        return false;
+    if (may_differ) {
+        return 0;
     }
     const int code = facts.status_of(values);
-    if (facts.upstream != nullptr && facts.asked_upstreams(values) != upstreams) {
-        // nginx answers errors of the client before it asks an upstream.
-        return !facts.asked_upstream(values) && upstreams > 0
-            && (code == 400 || code == 408 || code == 413 || code == 499);
-    }
+    const int asked = facts.asked_upstreams(values);
+    // nginx answers errors of the client before it asks an upstream.
+    const bool before = code == 400 || code == 408 || code == 413 || code == 499;
+    const bool may_ask_none = upstreams > 0 && (before || may_be_cached);
+    const bool other_upstreams =
+        facts.upstream != nullptr && asked != upstreams && !(asked == 0 && may_ask_none);
+    const bool other_path =
+        facts.final_path != nullptr && facts.final_path->value(values) != values.rewritten().path;
     const int expected = kept_status != 0 ? kept_status : status;
     const bool is_file = is_success(code) || code == 405 || code == 412 || code == 416;
-    return code == 0 || expected == 0 || expected == code || (expected == of_file && is_file)
+    const bool same_status = code == 0 || expected == 0 || expected == code
+        || (expected == of_file && is_file) || (upstreams > 0 && asked == 0 && before)
         || (expected == any_of_file && (is_file || code == moved_to_folder || code == not_found));
+    return (other_upstreams ? 4U : 0U) + (other_path ? 2U : 0U) + (same_status ? 0U : 1U);
 }
 
 }  // namespace ratelimit::rehearse

@@ -48,18 +48,19 @@ struct Walk {
     Values& values;
     const ServerConf& server;
     const RequestFacts& facts;
-    LimitReqs* limit_reqs;  // null: the question is whether the log may be of this course
+    LimitReqs* limit_reqs;  // null: it is followed as it went then, to compare it with the log
     const Location* location = nullptr;
     Route route{};
     bool is_counted = false;          // limit_req has counted it, which it does once for a request
-    bool is_cut = false;              // the length of its body was checked: once for a request
+    bool is_body_checked = false;     // its length: once for a request
     std::size_t first_questions = 0;  // those that are not about its way within the server
     int turns = 0;                    // changes of the path, and redirects
     int upstreams = 0;                // that were asked
     bool has_error_page = false;      // nginx takes one for a request
     int status = 0;                   // that the log then has; 0: any
     int kept_status = 0;              // the same, of an error that has a page; 0: none
-    bool is_admitted = false;         // whatever the log has
+    bool may_be_cached = false;       // an upstream's answer: then none was asked
+    bool may_differ = false;          // whatever the log has
 
     /// It ends there, unless an internal redirect follows.
     Next end(Reached reached) noexcept
@@ -69,24 +70,27 @@ struct Walk {
     }
     /// Its path was changed. Ends it if that happens too often.
     Next changed(Next next) noexcept;
-    /// Limits are in force. They end the way, but not if the question is what the log may be of:
-    /// there they have let the request pass, or have refused it with its status.
+    /// Limits are in force, and end the way. If it is followed as it went then, they have let the
+    /// request pass, or have refused it with its status.
     Next limited();
     /// Goes to the content of the location.
     Next content();
     /// nginx answers with a status, which may have a page; 0: it is not known.
     Next error_page(int code);
 
-    /// Whether the log may be of a request that went this way.
-    bool admits() const;
+    /// How the log differs from that of a request that went this way; the number of upstreams
+    /// weighs more than the path, and that more than the status. 0: not at all.
+    unsigned differences() const;
 
 private:
     static constexpr int most_turns = 10;  // as NGX_HTTP_MAX_URI_CHANGES
     // Answers of the static module.
     static constexpr int of_file = 200;  // also 206, 304 and the like
     static constexpr int moved_to_folder = 301;
-    static constexpr int forbidden = 403;  // a folder without an index
+    static constexpr int moved_elsewhere = 302;  // an error_page with a URL
+    static constexpr int forbidden = 403;        // a folder without an index
     static constexpr int not_found = 404;
+    static constexpr int not_allowed = 405;
     static constexpr int any_of_file = 1;  // of_file, moved_to_folder or not_found
 
     Next ends_with(int code) noexcept;

@@ -149,6 +149,16 @@ int RequestFacts::asked_upstreams(Values& values) const
     return count;
 }
 
+bool RequestFacts::answered_by_upstream(Values& values) const
+{
+    const int asked = asked_upstreams(values);
+    bool answered = asked > 0 && upstream_status == nullptr;
+    for (int number = 0; number < asked && !answered; ++number) {
+        answered = upstream_answer(values, number) == status_of(values);
+    }
+    return answered;
+}
+
 bool RequestFacts::body_is_longer(Values& values, std::int64_t most) const
 {
     if (most == 0) {

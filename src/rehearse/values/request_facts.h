@@ -26,12 +26,12 @@ struct RequestFacts {
     /// nginx looks for before the limits.
     bool may_be_refused(Values& values) const
     {
-        return refusals.contains(status_of(values)) && !asked_upstream(values);
+        return refusals.contains(status_of(values)) && !answered_by_upstream(values);
     }
     /// Whether it was answered with 2xx at that time.
     bool succeeded(Values& values) const { return status_of(values) / 100 == 2; }
     /// Whether there was a file of this path. Which answers are possible is seen at the end of the
-    /// request (Router::admits). `asker`: the directive that wants to know it; null: no warning
+    /// request. `asker`: the directive that wants to know it; null: no warning
     /// names it.
     static bool has_file(Values& values, const Directive* asker, std::string_view path);
     /// The same of a folder.
@@ -46,6 +46,8 @@ struct RequestFacts {
     /// How many upstreams were asked, one after another; 0 also if the log does not tell.
     int asked_upstreams(Values& values) const;
     bool asked_upstream(Values& values) const { return asked_upstreams(values) > 0; }
+    /// Whether the status may be of an upstream: then nginx did not refuse the request with it.
+    bool answered_by_upstream(Values& values) const;
     /// Whether the body was longer than this: nginx then answers 413 before any limit.
     bool body_is_longer(Values& values, std::int64_t most) const;
     /// Whether nginx answered 400 or 414 by itself, before it chose a location. `handler`: the

@@ -40,12 +40,12 @@ public:
 
     /// Begins the next request; `record` must live as long as it.
     void begin(const Record& record) noexcept { record_ = &record; }
-    /// Begins a course of it: the likely one of those with these answers. `is_for_bounds`: where
-    /// counts are not known, both answers are tried.
-    void begin_courses(Answers given, bool is_for_bounds = false)
+    /// Begins a course of it: the likely one of those with these answers, which must live as long.
+    /// `is_for_bounds`: where counts are not known, both answers are tried.
+    void begin_courses(std::span<const Doubt> given, bool is_for_bounds = false)
     {
         is_for_bounds_ = is_for_bounds;
-        given_ = std::move(given);
+        given_ = given;
         doubts_.clear();
         restart();
     }
@@ -109,7 +109,7 @@ private:
     std::uint64_t request_ = 0;
     Rewritten rewritten_;
     bool is_for_bounds_ = false;
-    Answers given_;
+    std::span<const Doubt> given_;
     Answers doubts_;
     std::size_t asked_ = 0;  // of doubts_, in this course
 };
