@@ -74,8 +74,8 @@ public:
     /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
     Result decide(const LimitReqPlan& plan, Values& values, std::int64_t now);
 
-    /// The same for one course of a request, with the bounds of the counts. Where they disagree, the
-    /// values decide. Nothing is noted.
+    /// The same for one course of a request, with the bounds of the counts. Where they disagree,
+    /// the values decide. Nothing is noted.
     Result follow(const LimitReqPlan& plan, Values& values, std::int64_t now);
     /// Counts the request after its last course.
     void count_followed(std::uint64_t courses, std::int64_t now);
