@@ -29,11 +29,17 @@ public:
     bool announced() const noexcept { return announced_; }
 
     /// The server is announced with this address beside its name, instead of an earlier one. True:
-    /// the address in use is not known any longer, so this one is used now.
+    /// the earlier one was in use, or the address in use is not known any longer. So this one is
+    /// used now.
     bool announce(const std::string& address)
     {
+        const bool moves = announced_host_ == endpoint_.host && address != endpoint_.host;
         announced_host_ = address;
-        return use_known(address);
+        if (use_known(address)) {
+            return true;
+        }
+        endpoint_.host = moves ? address : endpoint_.host;
+        return moves;
     }
 
     /// A look-up has found these addresses; at least one. True: the address in use is not known any
@@ -74,14 +80,8 @@ private:
         if (!announced_host_.empty() && !has(known, announced_host_)) {
             known.push_back(announced_host_);
         }
-        // If the addresses are the same in any order, the round continues: it may last longer than
-        // a look-up is valid.
-        auto& all = endpoint_.addresses;
-        if (!std::is_permutation(all.begin(), all.end(), known.begin(), known.end())) {
-            failed_ = 0;
-        }
-        all = std::move(known);
-        if (has(all, endpoint_.host)) {
+        endpoint_.addresses = std::move(known);
+        if (has(endpoint_.addresses, endpoint_.host)) {
             return false;
         }
         endpoint_.host = otherwise;
@@ -92,7 +92,8 @@ private:
     const bool announced_;
     std::string announced_host_;          // empty: none
     std::vector<std::string> looked_up_;  // by the last look-up that found some
-    std::size_t failed_ = 0;              // how many addresses have failed in this round
+    // How many addresses have failed in this round, which may last longer than a look-up is valid.
+    std::size_t failed_ = 0;
 };
 
 }  // namespace ratelimit::redis

@@ -143,6 +143,9 @@ void ClusterClient::server_reconnected(Server& server) noexcept
 ErrorClass ClusterClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 try {
+    if (call != nullptr && !call->routing.shard) {
+        return ErrorClass::refused;  // it has no slot: a request for the map, or a probe
+    }
     const Next next = rule_of(error).cluster;
     if (next == Next::one_by_one) {
         return ErrorClass::slot_migrating;

@@ -54,8 +54,10 @@ protected:
 
 TEST_F(OddCluster, an_invalid_map_is_reported_once_and_requested_again)
 {
-    for (const std::string map : { "+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n*0\r\n", "$-1\r\n",
-                                   "*-1\r\n", "*1\r\n*3\r\n:0\r\n:99999\r\n*0\r\n" }) {
+    for (const std::string map :
+         { "+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n*0\r\n", "$-1\r\n", "*-1\r\n",
+           "*1\r\n*3\r\n:0\r\n:99999\r\n*0\r\n", "-MOVED 5 127.0.0.1:1\r\n",
+           "-ASK 5 127.0.0.1:1\r\n", "-CLUSTERDOWN Hash slot not served\r\n", "-TRYAGAIN\r\n" }) {
         events_ = {};
         MockServer server([] { return "+OK\r\n"; }, map);
         start(options_to(server.port(), redis::Topology::cluster));
