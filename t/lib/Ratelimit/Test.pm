@@ -106,6 +106,7 @@ END
 # limited exactly, by a location that takes the rate and the key from the arguments r and k.
 sub survives_kills {
     my ($node, $times, @loads) = @_;
+    $_->wait_for_more(1) for @loads;    # a worker that has just begun has no title
     for my $crash (1 .. $times) {
         my ($victim) = $node->workers;
         kill KILL => $victim;
