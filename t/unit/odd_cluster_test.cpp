@@ -290,6 +290,24 @@ TEST_F(OddCluster, a_master_that_is_cut_off_from_the_others_is_left_before_the_m
     EXPECT_LE(cut_off.calls(), 1);
 }
 
+TEST_F(OddCluster, a_known_node_that_does_not_answer_for_the_map_stays_in_use)
+{
+    for (const std::string reply :
+         { "-MOVED 5 127.0.0.1:1\r\n", "-CLUSTERDOWN Hash slot not served\r\n" }) {
+        std::atomic<int> maps{ 0 };
+        MockServer heir([] { return bulk("x"); });
+        MockServer node(
+            [&] { return redirection("MOVED", heir.port()); },
+            [&](int own) { return ++maps == 1 ? map_to(own) : reply; });
+        start_cluster(node);
+        EXPECT_EQ(ask("x"), "x");  // the MOVED calls for a new map
+        ASSERT_TRUE(loop_.run_until([&] { return maps >= 2; })) << reply;
+        loop_.run_for(50ms);  // a silent wait: for the reply
+        EXPECT_EQ(ask("x"), "x") << reply;
+        client_.reset();
+    }
+}
+
 TEST_F(OddCluster, a_slot_that_the_map_leaves_out_in_a_takeover_is_found_by_its_last_owner)
 {
     std::atomic<int> maps{ 0 };
