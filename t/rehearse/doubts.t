@@ -67,6 +67,14 @@ subtest 'a request that a limit may have refused then does not tell which files 
     }
 };
 
+subtest 'a way that the configuration does not show' => sub {
+    my $conf = 'ratelimit_zone $remote_addr zone=z rate=2r/m algorithm=fixed_window; location / { try_files $uri @app; } location @app { ratelimit zone=z; proxy_pass http://x; }';
+    my @lines  = map { qq{1795000000 10.0.0.1 "GET /page HTTP/1.1" 200 200 $_\n} } ('/page') x 3, ('/files/x') x 2;
+    my $report = report(conf => $conf, logs => [log_file(@lines)], options => ['--format', '$msec $remote_addr "$request" $status $upstream_status $uri', '--allow-unreached']);
+    is $report->{warnings}, "ratelimit-rehearse: 2 requests, the first of which is /page 200, went a way that the configuration does not show: they may have met no limit, or another\n", 'X-Accel-Redirect';
+    is_deeply [@{ $report->{total} }{qw(requests refused doubtful)}, @{ $report->{total}{refused_between} }], [5, 3, 2, 1, 3];
+};
+
 subtest 'a server that redirects to the one with limits' => sub {
     my $tls = 'server { listen 443 ssl; listen [::]:443 ssl http2; server_name shop.example; location / { ratelimit zone=z; proxy_pass http://x; } }';
     my $format = 'log_format full \'$remote_addr [$time_local] "$request" $status $host $scheme $upstream_status\';';

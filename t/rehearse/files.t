@@ -26,12 +26,28 @@ my @cases = (
     ['a folder that is redirected to',        "location / { try_files \$uri \$uri/ \@app; } $named", '/dir', 301, '-', '/dir', 0],
     ['`=404` of try_files',                   "location / { try_files \$uri =404; error_page 404 = \@app; } $named", '/none', 200, 200, '/none', 1],
     ['the page of an error that tries files', "proxy_intercept_errors on; location / { error_page 404 /page.html; proxy_pass http://y; } location = /page.html { try_files \$uri \@app; } $named", '/q', 404, 404, '/page.html', 0],
+    ['a refusal whose page redirects',        "location / { try_files \$uri \$uri/ /index.php; } location ~ \\.php\$ { error_page 429 \@slow; $limited } location \@slow { return 302 /slow; }", '/d', 302, '-', '/index.php', 1],
+    ['a failed password whose page is a URL', "location / { auth_basic x; error_page 401 https://sso/; $limited }", '/q', 302, '-', '/q', 0],
+    ['a failed password with a limited page', "location / { auth_basic x; error_page 401 = /login; proxy_pass http://y; } location /login { $limited }", '/q', 200, 200, '/login', 1],
+    ['a limited page that refused it',        "location / { auth_basic x; error_page 401 /login; proxy_pass http://y; } location /login { $limited }", '/q', 429, '-', '/login', 1],
+    ['auth_request that fails',               "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 500, '-', '/q', 0],
+    ['the page of a malformed request',       "error_page 400 /page.html; location / { proxy_pass http://y; } location = /page.html { ratelimit zone=z; }", '/q', 400, '-', '/page.html', 1],
+    ['a handler without an upstream',         "location = / { empty_gif; } location / { ratelimit zone=z; }", '/', 200, '-', '/', 0],
+    ['a folder that is listed',               "location / { autoindex on; } location ~ \\.html\$ { ratelimit zone=z; }", '/dir/', 200, '-', '/dir/', 0],
+    ['the page of an error that redirects',   "location / { error_page 403 \@g; } location \@g { return 302 /login; } location = /a/index.html { $limited }", '/a/', 302, '-', '/a/', 0],
     ['limit_conn_dry_run',                    "limit_conn c 1; limit_conn_dry_run on; location / { $limited }", '/q', 503, '-', '/q', 1],
+);
+
+# The same, where no log tells.
+my @never_told = (
+    ['a folder without an index beside it',   "location / { auth_request /a; ratelimit zone=z; } location /a { proxy_pass http://y; }", '/dir/', 403, '-', '/dir/', 1],
+    ['an error that is cached',               "proxy_cache c; proxy_intercept_errors on; location / { error_page 404 = \@app; proxy_pass http://y; } $named", '/q', 200, 200, '/q', 1],
 );
 
 # The same, where only the upstream tells.
 my @by_upstream = (
     ['a status that auth_request has, too',   "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 403, 403, '/q', 1],
+    ['a protocol that nginx does not know',   "location / { $limited }", '/q', 505, '-', '/q', 0],
     ['a status that limit_conn has, too',     "limit_conn c 1; location / { $limited }", '/q', 503, 503, '/q', 1],
 );
 
@@ -53,8 +69,8 @@ subtest 'a log with all of it tells' => sub {
 };
 
 subtest 'with less of it, the range has the result' => sub {
-    for my $format ('$status $upstream_status $other', '$status $other $uri') {
-        for (@cases) {
+    for my $format ('$status $upstream_status $uri', '$status $upstream_status $other', '$status $other $uri') {
+        for (@cases, @never_told) {
             my ($name, $server, @line) = @{$_};
             my $refused = 2 * pop @line;
             my ($least, $most) = refused_between("\$msec \$remote_addr \"\$request\" $format", $server, @line);

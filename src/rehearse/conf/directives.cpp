@@ -44,8 +44,12 @@ bool is_unknown_phase(const Directive& one) noexcept
 
 bool is_handler(const Directive& one) noexcept
 {
-    return one.name == "proxy_pass" || one.name == "fastcgi_pass" || one.name == "uwsgi_pass"
-        || one.name == "scgi_pass" || one.name == "grpc_pass" || one.name == "memcached_pass";
+    constexpr std::array<std::string_view, 11> names = {
+        "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass",  "grpc_pass",     "memcached_pass",
+        "empty_gif",  "stub_status",  "perl",       "js_content", "ratelimit_api",
+    };
+    return std::find(names.begin(), names.end(), one.name) != names.end()
+        || one.name.starts_with("content_by_lua");
 }
 
 }  // namespace ratelimit::rehearse

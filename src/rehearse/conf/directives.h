@@ -13,7 +13,7 @@ bool is_rewriting(const Directive& one) noexcept;
 /// Whether these may end before what follows them.
 bool may_leave(const std::vector<const Directive*>& rewrites) noexcept;
 
-/// Whether it sends requests to an upstream: `proxy_pass` and the like.
+/// Whether it answers the requests of a location: `proxy_pass`, `stub_status` and the like.
 bool is_handler(const Directive& one) noexcept;
 
 /// Whether the module has a directive of this name (doc/reference.md).

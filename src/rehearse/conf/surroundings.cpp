@@ -120,6 +120,8 @@ void read_value(const Directive& one, Surroundings& out)
         out.intercepts = is_on(one);
     } else if (name.ends_with("_cache") && one.args.size() == 1) {
         out.caches = !off;
+    } else if (name == "autoindex") {
+        out.autoindex = is_on(one);
     } else if (name == "recursive_error_pages") {
         out.recursive_errors = is_on(one);
     } else if (name == "client_max_body_size" && one.args.size() == 1) {

@@ -48,6 +48,7 @@ struct Surroundings {
     bool internal = false;
     bool intercepts = false;           // errors of an upstream have pages, too
     bool caches = false;               // answers of an upstream
+    bool autoindex = false;            // a folder without an index is listed
     bool recursive_errors = false;     // an error of an error's page has a page, too
     std::int64_t most_body = 1 << 20;  // bytes that a request's body may have; 0: any
     bool limit_req = false;            // that cannot be followed: the log tells what it did

@@ -177,13 +177,24 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
         } else {
             warning.append("\"").append(directive->name).append("\" in ").append(place);
             warning.append(": the log does not tell of ").append(count);
+            const std::string& name = directive->name;
+            const bool refuses = name == "limit_conn" || name.starts_with("auth_");
             warning.append(
-                directive->name == "error_page"       ? " whether there was the error"
-                    : directive->name == "limit_conn" ? " whether it refused them"
-                                                      : " which files exist");
+                name == "error_page" ? " whether there was the error"
+                    : refuses        ? " whether it refused them"
+                                     : " which files exist");
             warning.append(
-                directive->name == "limit_conn" ? "" : " (log $upstream_status to know)");
+                subject.facts().upstream_status != nullptr ? ""
+                                                           : " (log $upstream_status to know)");
         }
+    }
+    const Rehearsed::Unexplained& odd = subject.unexplained();
+    if (odd.requests > 0) {
+        out.push_back(
+            std::to_string(odd.requests) + " requests, the first of which is "
+            + printable(odd.first)
+            + ", went a way that the configuration does not show: they may have met no limit, or "
+              "another");
     }
 }
 

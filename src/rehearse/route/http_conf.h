@@ -15,6 +15,7 @@ struct ServerConf {
     std::vector<std::string> names;
     bool is_default = false;
     bool has_limits = false;                // a request of it may reach one
+    bool has_upstreams = false;             // a location of it has one
     bool only_tls = false;                  // it answers only requests over TLS
     const Directive* redirector = nullptr;  // of redirects_to
     Location top;

@@ -19,7 +19,7 @@ struct Found {
 /// nginx redirects "/path" to "/path/" if a handler such as `proxy_pass` has that.
 bool is_path_with_slash(const Location& location, std::string_view path) noexcept
 {
-    return (is_prefix(location) || location.kind == Kind::exact) && location.handler != nullptr
+    return (is_prefix(location) || location.kind == Kind::exact) && location.asks_upstream()
         && location.text.size() == path.size() + 1 && location.text.back() == '/'
         && location.text.starts_with(path);
 }

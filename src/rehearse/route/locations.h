@@ -36,7 +36,7 @@ struct Location {
     std::vector<const Directive*> rewrites;  // of the rewrite module, in their order
     bool answers = false;                    // by `return`, whatever the request is
     const Directive* try_files = nullptr;
-    const Directive* handler = nullptr;  // `proxy_pass` and the like; null: files
+    const Directive* handler = nullptr;  // `proxy_pass`, `stub_status` and the like; null: files
     std::optional<LimitExcept> limit_except;
     std::vector<std::unique_ptr<Location>> children;
 
@@ -50,6 +50,8 @@ struct Location {
 
     /// As it is written: "/api/", "= /login", "~ \.php$".
     std::string title() const;
+
+    bool asks_upstream() const { return handler != nullptr && handler->name.ends_with("_pass"); }
 };
 
 /// Reads what stands between `location` and its block. Throws InputError.

@@ -49,20 +49,6 @@ Rehearsed::Rehearsed(
       limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, facts_),
       values_(format.escape())
 {
-    for (const auto& one : conf_->servers) {
-        for_each_location(one->top, [this](const Location& location) {
-            const Surroundings& own = location.own;
-            if (own.limits != nullptr) {
-                facts_.refusals.insert(own.ratelimit_status);
-            }
-            if (own.limit_reqs != nullptr || own.limit_req) {
-                facts_.refusals.insert(own.limit_req_status);
-            }
-            if (own.may_refuse_connections()) {
-                facts_.refusals.insert(own.limit_conn_status);
-            }
-        });
-    }
     if (site_.may_doubt()) {
         bounds_.emplace(conf_->zones, conf_->limits);
     }
@@ -83,17 +69,9 @@ void Rehearsed::add_course(const Route& route, std::span<const AskedLimit> asked
     }
 }
 
-/// Decides the request for the bounds, on all its ways; `likely` is the first. A question is
-/// counted if the limits depend on any of the answers.
-void Rehearsed::note_bounds(const Route& likely, const std::vector<Values::Answers>& ways)
+/// Adds the courses of all ways.
+void Rehearsed::follow_all(const std::vector<Values::Answers>& ways)
 {
-    const Record& record = values_.record();
-    courses_.clear();
-    if (ways.size() == 1 && conf_->limit_reqs.empty()) {
-        add_course(likely, rehearsal_.asked());
-        bounds_->decide(courses_, record.time, record.end);
-        return;
-    }
     std::uint64_t followed = 0;
     for (const Values::Answers& way : ways) {
         values_.begin_courses(way, true);
@@ -106,11 +84,33 @@ void Rehearsed::note_bounds(const Route& likely, const std::vector<Values::Answe
             ++followed;
         } while (values_.next_course());
     }
-    limit_reqs_.count_followed(followed, record.time);
+    limit_reqs_.count_followed(followed, values_.record().time);
+}
+
+/// Decides the request for the bounds, on all its ways; `likely` is the first. A question is
+/// counted if the limits depend on any of the answers.
+void Rehearsed::note_bounds(const Route& likely, const Site::Ways& ways)
+{
+    const Record& record = values_.record();
+    courses_.clear();
+    if (!ways.fit) {
+        courses_.emplace_back();
+        if (++unexplained_.requests == 1) {
+            unexplained_.first.append(value_of(facts_.path, values_))
+                .append(" ")
+                .append(value_of(facts_.status, values_));
+        }
+    }
+    const bool one_way = ways.answers.size() == 1 && conf_->limit_reqs.empty();
+    if (one_way) {
+        add_course(likely, rehearsal_.asked());
+    } else {
+        follow_all(ways.answers);
+    }
     bounds_->decide(courses_, record.time, record.end);
-    if (courses_.size() > 1 && ways.size() > 1) {
+    if (courses_.size() > 1 && (ways.answers.size() > 1 || !ways.fit)) {
         ++doubtful_;
-        for (const Directive* one : askers_of(ways)) {
+        for (const Directive* one : askers_of(ways.answers)) {
             ++doubts_[one];
         }
     }
@@ -119,11 +119,11 @@ void Rehearsed::note_bounds(const Route& likely, const std::vector<Values::Answe
 Rehearsed::Result Rehearsed::decide(const Record& record)
 {
     values_.begin(record);
-    std::vector<Values::Answers> ways(1);
+    Site::Ways ways;
     if (bounds_) {
         ways = site_.ways(values_);
     }
-    values_.begin_courses(ways.front());
+    values_.begin_courses(ways.answers.front());
     const Route route = site_.find(values_, limit_reqs_);
     bool met = route.limit_req == Result::refused
         || (route.limit_req == Result::passes && route.reached == Reached::none);

@@ -46,6 +46,12 @@ public:
     std::uint64_t doubtful() const noexcept { return doubtful_; }
     /// Null: there can be none.
     const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
+    /// Requests that went a way which the configuration does not have.
+    struct Unexplained {
+        std::uint64_t requests = 0;
+        std::string first;  // its path and status
+    };
+    const Unexplained& unexplained() const noexcept { return unexplained_; }
     /// The number of doubtful requests by directive; one request can have several.
     const std::map<const Directive*, std::uint64_t>& doubts() const noexcept { return doubts_; }
     const RequestFacts& facts() const noexcept { return facts_; }
@@ -55,7 +61,8 @@ public:
     std::string_view address() { return value_of(facts_.address, values_); }
 
 private:
-    void note_bounds(const Route& likely, const std::vector<Values::Answers>& ways);
+    void note_bounds(const Route& likely, const Site::Ways& ways);
+    void follow_all(const std::vector<Values::Answers>& ways);
     void add_course(const Route& route, std::span<const AskedLimit> asked);
 
     std::unique_ptr<HttpConf> conf_;
@@ -69,6 +76,7 @@ private:
     std::optional<Bounds> bounds_;
     std::vector<Course> courses_;  // of the last request
     std::uint64_t doubtful_ = 0;
+    Unexplained unexplained_;
     std::map<const Directive*, std::uint64_t> doubts_;
     std::optional<DecisionList> list_;
 };

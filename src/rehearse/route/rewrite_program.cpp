@@ -118,13 +118,21 @@ Condition condition_of(const Directive& directive, Scope& scope)
     return out;
 }
 
+/// The status of `return`.
+int returned_status(const Directive& directive)
+{
+    constexpr int moved = 302;  // `return URL`
+    return directive.args.empty()
+        ? 0
+        : static_cast<int>(parse_number(directive.args[0], 0, 999).value_or(moved));
+}
+
 Step answer_of(const Directive& directive)
 {
     Step step;
     step.kind = Step::Kind::answer;
-    if (directive.args.size() == 1) {
-        step.status = static_cast<int>(parse_number(directive.args[0], 0, 999).value_or(0));
-    }
+    step.status = returned_status(directive);
+    step.has_text = directive.args.size() > 1 && step.status / 100 != 3;
     return step;
 }
 
@@ -136,10 +144,9 @@ std::optional<Condition> condition_by_status(const Directive& directive, const R
         || directive.block[0].args.empty()) {
         return std::nullopt;
     }
-    constexpr int found = 302;  // `return URL`
     Condition out;
     out.kind = Condition::Kind::answered;
-    out.status = static_cast<int>(parse_number(directive.block[0].args[0], 1, 999).value_or(found));
+    out.status = returned_status(directive.block[0]);
     return out;
 }
 
@@ -157,6 +164,7 @@ Step rewrite_of(const Directive& directive, Scope& scope)
     step.redirects = flag == "redirect" || flag == "permanent" || args[1].starts_with("http://")
         || args[1].starts_with("https://") || args[1].starts_with("$scheme");
     if (step.redirects) {
+        step.status = flag == "permanent" ? 301 : 302;
         return step;
     }
     std::string_view text = args[1];
@@ -311,7 +319,7 @@ bool RewriteProgram::rewrite(const Step& step, Values& values, Result& result)
         return true;
     }
     if (step.redirects) {
-        result.end = Result::End::answered;
+        result = { Result::End::answered, step.status, false };
         return false;
     }
     std::string own;
@@ -351,7 +359,7 @@ bool RewriteProgram::run(const std::vector<Step>& steps, Values& values, Result&
             goes_on = rewrite(step, values, result);
             break;
         case Step::Kind::answer:
-            result = { Result::End::answered, step.status };
+            result = { Result::End::answered, step.status, step.has_text };
             return false;
         case Step::Kind::stop:
             result.end = Result::End::here;

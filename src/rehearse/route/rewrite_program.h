@@ -22,7 +22,8 @@ public:
             answered,   // a redirect or a response
         };
         End end = End::here;
-        int status = 0;  // of `return` without a text, which may have an error_page; 0: none
+        int status = 0;         // of answered; 0: not known
+        bool has_text = false;  // of `return`: then it has no error_page
     };
 
     /// Names the variables that the directives set, before any of them is compiled.
@@ -72,7 +73,8 @@ public:
         bool last = false;       // `rewrite ... last` and `break` end the program
         bool stays = false;      // `break`: the location is not left
         bool redirects = false;  // `redirect`, `permanent`, or a URL
-        int status = 0;
+        int status = 0;          // of `return` and of redirects
+        bool has_text = false;   // of `return`
         Condition condition;
         std::vector<Step> inner;
     };

@@ -1,6 +1,8 @@
 #include "rehearse/route/route.h"
 
 #include <algorithm>
+#include <array>
+#include <string>
 
 namespace ratelimit::rehearse {
 
@@ -16,7 +18,7 @@ bool has_one_status(const Location& location)
 
 }  // namespace
 
-Walk::Next Router::rewritten(Walk& walk, const RewriteProgram& program) const
+Walk::Next Router::rewritten(Walk& walk, const RewriteProgram& program)
 {
     using End = RewriteProgram::Result::End;
     if (program.empty()) {
@@ -25,34 +27,63 @@ Walk::Next Router::rewritten(Walk& walk, const RewriteProgram& program) const
     const auto result = program.run(walk.values);
     if (result.end == End::answered) {
         walk.end(Reached::rewrite);
-        return walk.error_page(result.status);
+        return result.has_text ? walk.ends_with(result.status) : walk.error_page(result.status);
     }
     return result.end == End::elsewhere ? walk.changed(Next::find) : Next::stay;
 }
 
-/// allow, deny and auth_*. Reached::none: the request goes on.
-Reached Router::access(Walk& walk, const Surroundings& around) const
+/// nginx answers with this status instead of going on.
+Walk::Next Router::refuse(Walk& walk, Reached reached, int code)
 {
-    bool denied = false;
-    bool allowed = false;
-    if (around.rules != nullptr && facts_.address != nullptr) {
-        const auto verdict = allows(*around.rules, facts_.address->value(walk.values));
-        denied = verdict == false;
-        allowed = verdict == true;
-    }
-    const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
-    const int status =
-        asks && !facts_.answered_by_upstream(walk.values) ? facts_.status_of(walk.values) : 0;
-    const bool failed =
-        (asks && status == 401) || (around.auth_request != nullptr && status == 403);
-    if (around.any && asks) {
-        return allowed ? Reached::none : failed ? Reached::authentication : Reached::none;
-    }
-    return denied ? Reached::denied : failed ? Reached::authentication : Reached::none;
+    walk.end(reached);
+    return walk.error_page(code);
 }
 
-/// nginx's own limits. Reached::none: the request goes on.
-Reached Router::limit_req(Walk& walk) const
+/// What nginx answers by itself before it looks for a location. Not known: whether an upstream has
+/// answered with that, if the log does not tell of upstreams.
+Walk::Next Router::unreadable(Walk& walk) const
+{
+    constexpr std::array codes = { 400, 408, 414, 494, 497, 501, 505 };
+    const bool likely = facts_.upstream != nullptr || !walk.server.has_upstreams;
+    if (facts_.path != nullptr && walk.values.rewritten().path.empty()) {
+        return refuse(walk, Reached::malformed, facts_.status_of(walk.values));
+    }
+    for (const int code : codes) {
+        if (walk.answered(code, nullptr, "unreadable " + std::to_string(code), likely)) {
+            return refuse(walk, Reached::malformed, code);
+        }
+    }
+    return Next::stay;
+}
+
+/// allow, deny and auth_*.
+Walk::Next Router::access(Walk& walk, const Surroundings& around) const
+{
+    if (around.rules != nullptr && facts_.address != nullptr) {
+        const auto verdict = allows(*around.rules, facts_.address->value(walk.values));
+        const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
+        if (verdict == true && around.any && asks) {
+            return Next::stay;
+        }
+        if (verdict == false && !(around.any && asks)) {
+            return refuse(walk, Reached::denied, 403);
+        }
+    }
+    if (around.auth_basic != nullptr && walk.answered(401, around.auth_basic, "auth_basic")) {
+        return refuse(walk, Reached::authentication, 401);
+    }
+    constexpr std::array codes = { 401, 403, 500 };
+    for (const int code : codes) {
+        if (around.auth_request != nullptr
+            && walk.answered(code, around.auth_request, "auth_request " + std::to_string(code))) {
+            return refuse(walk, Reached::authentication, code);
+        }
+    }
+    return Next::stay;
+}
+
+/// nginx's own limits.
+Walk::Next Router::limit_req(Walk& walk) const
 {
     const Location& location = *walk.location;
     const Surroundings& own = location.own;
@@ -68,40 +99,31 @@ Reached Router::limit_req(Walk& walk) const
             walk.route.limit_req = own.limit_req_dry_run ? LimitReqs::Result::passes : result;
         }
         if (walk.route.limit_req == LimitReqs::Result::refused) {
-            return Reached::limit_req;
+            return refuse(walk, Reached::limit_req, own.limit_req_status);
         }
     }
-    if (!plan.empty() && walk.limit_reqs == nullptr && facts_.may_be_refused(walk.values)) {
-        walk.may_differ = true;
+    const bool as_then = by_status || (!plan.empty() && walk.limit_reqs == nullptr);
+    if (as_then && !own.limit_req_dry_run
+        && walk.answered(own.limit_req_status, nullptr, "limit_req")) {
+        return refuse(walk, Reached::limit_req, own.limit_req_status);
     }
-    const bool may_be = by_status || own.may_refuse_connections();
-    if (!may_be || facts_.answered_by_upstream(walk.values)) {
-        return Reached::none;
+    if (own.may_refuse_connections()
+        && walk.answered(
+            own.limit_conn_status, own.limit_conn, "limit_conn", !has_one_status(location))) {
+        return refuse(walk, Reached::limit_req, own.limit_conn_status);
     }
-    const int status = facts_.status_of(walk.values);
-    if (by_status && !own.limit_req_dry_run && status == own.limit_req_status) {
-        return Reached::limit_req;
-    }
-    if (!own.may_refuse_connections() || status != own.limit_conn_status) {
-        return Reached::none;
-    }
-    return has_one_status(location) && !walk.values.in_doubt(own.limit_conn, "limit_conn", false)
-        ? Reached::none
-        : Reached::limit_req;
+    return Next::stay;
 }
 
-/// The steps before the limits of a location. Reached::none: the request goes on.
-Reached Router::around(Walk& walk) const
+/// The steps before the limits of a location.
+Walk::Next Router::around(Walk& walk) const
 {
     const Location& location = *walk.location;
     const Surroundings& own = location.own;
-    if (facts_.was_unreadable(walk.values, location.handler != nullptr)) {
-        return Reached::malformed;
-    }
-    const Reached before = limit_req(walk);
-    if (before != Reached::none
+    const Next next = limit_req(walk);
+    if (next != Next::stay
         || (own.preaccess && location.plan && location.plan->applies(walk.values))) {
-        return before;
+        return next;
     }
     const bool excepted = location.limit_except && facts_.method != nullptr
         && location.limit_except->applies_to(facts_.method->value(walk.values));
@@ -113,22 +135,17 @@ Walk::Next Router::in_location(Walk& walk) const
 {
     const Location& location = *walk.location;
     if (location.own.internal && !walk.values.rewritten().redirected) {
-        walk.end(Reached::internal);
-        return walk.error_page(404);
+        return refuse(walk, Reached::internal, 404);
     }
+    Next next = Next::stay;
     if (location.kind != Location::Kind::server) {  // the server's rewrites ran before
-        const Next next = rewritten(walk, location.program);
-        if (next != Next::stay) {
-            return next;
-        }
+        next = rewritten(walk, location.program);
     }
-    const Reached before = around(walk);
-    if (before != Reached::none) {
-        walk.end(before);
-        const int status = before == Reached::denied             ? 403
-            : walk.route.limit_req == LimitReqs::Result::refused ? location.own.limit_req_status
-                                                                 : facts_.status_of(walk.values);
-        return walk.error_page(status);
+    if (next == Next::stay) {
+        next = around(walk);
+    }
+    if (next != Next::stay) {
+        return next;
     }
     if (location.plan && location.plan->applies(walk.values)) {
         return walk.limited();
@@ -163,8 +180,7 @@ Walk::Next Router::find_location_of(Walk& walk) const
     if (!internal && !walk.is_body_checked
         && facts_.body_is_longer(walk.values, walk.location->own.most_body)) {
         walk.is_body_checked = true;
-        walk.end(Reached::too_large);
-        return walk.error_page(413);
+        return refuse(walk, Reached::too_large, 413);
     }
     return in_location(walk);
 }
@@ -192,7 +208,10 @@ bool Router::may_doubt(const ServerConf& server) const
         const std::string folder = by_prefix && one.text.ends_with('/') ? one.text : "/";
         const bool has_index = own.index != nullptr
             || find_location(server.top, folder + own.index_files.front()) != &one;
+        const bool refuses = own.may_refuse_connections() || own.limit_req;
         const bool asks = one.program.asks_for_files() || has_one_status(one)
+            || ((own.auth_basic != nullptr || own.auth_request != nullptr) && !own.preaccess)
+            || (refuses && own.error_pages != nullptr) || (own.internal && one.plan)
             || ((!one.plan || one.plan->may_not_apply())
                 && (one.try_files != nullptr || (one.handler == nullptr && has_index)
                     || own.error_pages != nullptr));
@@ -209,10 +228,6 @@ Walk Router::follow(Values& values, const ServerConf& server, LimitReqs* limit_r
         server.names.empty() ? std::string_view() : std::string_view(server.names.front());
     if (facts_.path != nullptr) {
         state.path = facts_.path->value(values);
-        if (state.path.empty()) {
-            walk.end(Reached::malformed);
-            return walk;
-        }
     }
     if (of_other_server(values, server)) {
         walk.end(Reached::rewrite);
@@ -223,7 +238,8 @@ Walk Router::follow(Values& values, const ServerConf& server, LimitReqs* limit_r
     if (facts_.args != nullptr) {
         state.args = facts_.args->value(values);
     }
-    Next next = Next::server;
+    Next next = unreadable(walk);
+    next = next == Next::stay ? Next::server : next;
     while (next != Next::done) {
         if (next == Next::server) {
             walk.location = nullptr;

@@ -6,8 +6,8 @@ namespace ratelimit::rehearse {
 
 /// Follows a request through its server, in the order of nginx's phases: rewrite, location, access,
 /// limits and content. Which files exist is a question of Values: each course that the answers give
-/// is followed to its end, which is compared with the log. Whether a client had a password is
-/// taken from the status.
+/// is followed to its end, which is compared with the log. So are those that other nodes, clients
+/// and servers gave: passwords, nginx's own limits if they cannot be computed, and errors.
 class Router {
 public:
     explicit Router(const RequestFacts& facts) : facts_(facts) {}
@@ -31,12 +31,14 @@ private:
     Walk follow(Values& values, const ServerConf& server, LimitReqs* limit_reqs) const;
     bool of_other_server(Values& values, const ServerConf& server) const;
     static void set_captures(const Location& location, Walk& walk);
-    Reached limit_req(Walk& walk) const;
-    Next rewritten(Walk& walk, const RewriteProgram& program) const;
+    static Next refuse(Walk& walk, Reached reached, int code);
+    Next unreadable(Walk& walk) const;
+    Next limit_req(Walk& walk) const;
+    static Next rewritten(Walk& walk, const RewriteProgram& program);
     Next find_location_of(Walk& walk) const;
     Next in_location(Walk& walk) const;
-    Reached around(Walk& walk) const;
-    Reached access(Walk& walk, const Surroundings& around) const;
+    Next around(Walk& walk) const;
+    Next access(Walk& walk, const Surroundings& around) const;
 
     const RequestFacts& facts_;
     bool trusts_status_ = false;

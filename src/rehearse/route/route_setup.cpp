@@ -53,17 +53,6 @@ void warn_of_unknown(
                 + " is not followed: the log has no $status");
         }
     }
-    const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
-    if (asks && !around.preaccess && location.plan && around.error_pages != nullptr) {
-        for (const ErrorPage& page : *around.error_pages) {
-            if (page.response_changes && (page.code == 401 || page.code == 403)) {
-                warnings.push_back(
-                    "\"error_page\" in " + page.directive->place.text()
-                    + " hides the status that tells what \"auth_basic\" and \"auth_request\" "
-                      "refuse: all is taken for allowed");
-            }
-        }
-    }
     if (around.rules != nullptr && facts.address == nullptr && !around.preaccess) {
         warnings.push_back(
             "\"allow\" and \"deny\" of " + location.directive->place.text()

@@ -88,6 +88,9 @@ Site::Site(
 {
     for (const auto& one : conf.servers) {
         one->has_limits = has_limits(*one);
+        for_each_location(one->top, [&one](const Location& location) {
+            one->has_upstreams = one->has_upstreams || location.asks_upstream();
+        });
     }
     only_ = only_server(server);
     choose_by_host();
@@ -333,12 +336,13 @@ const ServerConf* Site::server_of(Values& values) const
     return only_ != nullptr ? only_ : found;
 }
 
-std::vector<Values::Answers> Site::ways(Values& values) const
+Site::Ways Site::ways(Values& values) const
 {
     constexpr int most_courses = 100;
     std::vector<Values::Answers> best;
     unsigned least = 0;
     int courses = 0;
+    bool more = true;
     values.begin_courses({});
     do {
         values.rewritten().captures.clear();
@@ -351,8 +355,9 @@ std::vector<Values::Answers> Site::ways(Values& values) const
         if (differences == least) {
             best.push_back(values.doubts());
         }
-    } while (++courses < most_courses && values.next_course());
-    return best;
+        more = values.next_course();
+    } while (++courses < most_courses && more);
+    return { std::move(best), least == 0 && !more };
 }
 
 Route Site::find(Values& values, LimitReqs& limit_reqs) const

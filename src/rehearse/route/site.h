@@ -18,7 +18,11 @@ public:
 
     /// The ways of a request that differ least from the log, each as the answers to its doubts; the
     /// likely one first. Of a hundred that it can go, if there are more.
-    std::vector<Values::Answers> ways(Values& values) const;
+    struct Ways {
+        std::vector<Values::Answers> answers{ {} };
+        bool fit = true;  // they do not differ, and there are no more
+    };
+    Ways ways(Values& values) const;
     /// Where a request ends up, in the course that was begun.
     Route find(Values& values, LimitReqs& limit_reqs) const;
     /// Whether there can be requests that the log does not tell enough of.

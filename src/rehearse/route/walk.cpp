@@ -42,20 +42,34 @@ Walk::Next Walk::ends_with(int code) noexcept
     return Next::done;
 }
 
+bool Walk::answered(int code, const Directive* one, std::string_view question, bool likely)
+{
+    const int logged = facts.status_of(values);
+    const ErrorPage* const page = page_of(code);
+    // Without `=`, a page has the status of its error, or that of a redirect or an error of its
+    // own.
+    const bool may_be_page =
+        page != nullptr && (page->response_changes || (logged >= 300 && logged != 304));
+    return (logged == code || may_be_page)
+        && values.in_doubt(asker(one), question, likely && logged == code);
+}
+
 Walk::Next Walk::limited()
 {
+    if (route.plan != nullptr) {
+        return content();  // they decide once for a request
+    }
     route.plan = &*location->plan;
     end(Reached::limits);
     if (limit_reqs != nullptr) {
         return Next::done;
     }
-    may_differ = facts.may_be_refused(values) || values.questions() == first_questions;
+    may_differ = values.questions() == first_questions;
     if (may_differ) {
         return Next::done;
     }
-    const ErrorPage* const page = page_of(location->own.ratelimit_status);
-    const bool hides = page != nullptr && page->response_changes;
-    return hides && values.in_doubt(nullptr, "refused", false) ? follow(*page) : content();
+    const int code = location->own.ratelimit_status;
+    return answered(code, nullptr, "refused") ? error_page(code) : content();
 }
 
 Walk::Next Walk::content()
@@ -63,7 +77,15 @@ Walk::Next Walk::content()
     if (location->try_files != nullptr) {
         return try_files();
     }
-    return location->handler != nullptr ? upstream() : file();
+    return handle();
+}
+
+/// The content handler of the location.
+Walk::Next Walk::handle()
+{
+    return location->handler == nullptr ? file()
+        : location->asks_upstream()     ? upstream()
+                                        : ends_with(0);
 }
 
 /// No warning names a question whose answer changes nothing, since the limits were met before.
@@ -81,16 +103,17 @@ Walk::Next Walk::upstream()
     if (pages == nullptr || has_error_page) {
         return ends_with(0);
     }
-    const bool known = facts.upstream_status != nullptr;
-    const int answer = known ? facts.upstream_answer(values, number) : facts.status_of(values);
+    // The answer of a cache is not in $upstream_status.
+    const bool known = facts.upstream_status != nullptr && !location->own.caches;
     for (const ErrorPage& page : *pages) {
         if (!location->own.intercepts && page.code != 502 && page.code != 504) {
             continue;  // the upstream's answer is not changed
         }
-        // `=`, or a limit of the page that refused, hides whether there was the error.
-        const bool hides = !known && (page.response_changes || facts.refusals.contains(answer));
-        if (page.code == answer
-            || (hides && values.in_doubt(asker(page.directive), "error " + page.target, false))) {
+        // Where the log has the status of the error, there was one: else it had not been left so.
+        const bool is_error = known ? page.code == facts.upstream_answer(values, number)
+                                    : page.code == facts.status_of(values)
+                || answered(page.code, page.directive, "error " + page.target);
+        if (is_error) {
             return follow(page);
         }
     }
@@ -107,6 +130,9 @@ Walk::Next Walk::file()
     }
     if (path.ends_with('/')) {
         return index();
+    }
+    if (kept_status != 0) {
+        return ends_with(of_file);  // the page of an error is taken to be there
     }
     const ErrorPage* const page = page_of(not_found);
     if (page == nullptr && values.questions() == first_questions) {
@@ -140,6 +166,9 @@ Walk::Next Walk::index()
     const ErrorPage* const page = page_of(not_found);
     const bool is_there =
         RequestFacts::has_folder(values, page == nullptr ? one : asker(page->directive), folder);
+    if (is_there && location->own.autoindex) {
+        return ends_with(of_file);
+    }
     return error_page(is_there ? forbidden : not_found);
 }
 
@@ -159,7 +188,7 @@ Walk::Next Walk::try_files()
             continue;
         }
         values.rewritten().path = path;
-        return location->handler != nullptr ? upstream() : file();
+        return handle();
     }
     if (args.back().starts_with('=')) {
         const auto code = parse_number(std::string_view(args.back()).substr(1), 300, 599);
@@ -234,14 +263,15 @@ unsigned Walk::differences() const
     const bool before = code == 400 || code == 408 || code == 413 || code == 499;
     const bool may_ask_none = upstreams > 0 && (before || may_be_cached);
     const bool other_upstreams =
-        facts.upstream != nullptr && asked != upstreams && !(asked == 0 && may_ask_none);
+        facts.upstream != nullptr && asked != upstreams && !(asked < upstreams && may_ask_none);
     const bool other_path =
         facts.final_path != nullptr && facts.final_path->value(values) != values.rewritten().path;
     const int expected = kept_status != 0 ? kept_status : status;
     const bool is_file = is_success(code) || code == 405 || code == 412 || code == 416;
     const bool same_status = code == 0 || expected == 0 || expected == code
         || (expected == of_file && is_file) || (upstreams > 0 && asked == 0 && before)
-        || (expected == any_of_file && (is_file || code == moved_to_folder || code == not_found));
+        || (expected == any_of_file
+            && (is_file || code == moved_to_folder || code == forbidden || code == not_found));
     return (other_upstreams ? 4U : 0U) + (other_path ? 2U : 0U) + (same_status ? 0U : 1U);
 }
 

@@ -70,13 +70,18 @@ struct Walk {
     }
     /// Its path was changed. Ends it if that happens too often.
     Next changed(Next next) noexcept;
+    /// Whether nginx answered here by itself with this status: a question of Values if the log has
+    /// it, or if a page may hide it. `likely`: where the log has it.
+    bool answered(int code, const Directive* one, std::string_view question, bool likely = true);
     /// Limits are in force, and end the way. If it is followed as it went then, they have let the
-    /// request pass, or have refused it with its status.
+    /// request pass, or have refused it with their status.
     Next limited();
     /// Goes to the content of the location.
     Next content();
     /// nginx answers with a status, which may have a page; 0: it is not known.
     Next error_page(int code);
+    /// nginx answers with a status and a text, which have no page.
+    Next ends_with(int code) noexcept;
 
     /// How the log differs from that of a request that went this way; the number of upstreams
     /// weighs more than the path, and that more than the status. 0: not at all.
@@ -91,14 +96,14 @@ private:
     static constexpr int forbidden = 403;        // a folder without an index
     static constexpr int not_found = 404;
     static constexpr int not_allowed = 405;
-    static constexpr int any_of_file = 1;  // of_file, moved_to_folder or not_found
+    static constexpr int any_of_file = 1;  // one of these, but not moved_elsewhere
 
-    Next ends_with(int code) noexcept;
     const Location& here() const { return location == nullptr ? server.top : *location; }
     const Directive* asker(const Directive* one) const noexcept;
     const ErrorPage* page_of(int code) const;
     Next follow(const ErrorPage& page);
     Next redirect(std::string_view target);
+    Next handle();
     Next upstream();
     Next file();
     Next index();

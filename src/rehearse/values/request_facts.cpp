@@ -149,16 +149,6 @@ int RequestFacts::asked_upstreams(Values& values) const
     return count;
 }
 
-bool RequestFacts::answered_by_upstream(Values& values) const
-{
-    const int asked = asked_upstreams(values);
-    bool answered = asked > 0 && upstream_status == nullptr;
-    for (int number = 0; number < asked && !answered; ++number) {
-        answered = upstream_answer(values, number) == status_of(values);
-    }
-    return answered;
-}
-
 bool RequestFacts::body_is_longer(Values& values, std::int64_t most) const
 {
     if (most == 0) {
@@ -170,13 +160,6 @@ bool RequestFacts::body_is_longer(Values& values, std::int64_t most) const
     }
     constexpr int too_large = 413;
     return status_of(values) == too_large && !asked_upstream(values);
-}
-
-bool RequestFacts::was_unreadable(Values& values, bool handler) const
-{
-    const int code = status_of(values);
-    return (code == 400 || code == 414) && (!handler || upstream != nullptr)
-        && !asked_upstream(values);
 }
 
 }  // namespace ratelimit::rehearse

@@ -2,8 +2,6 @@
 
 #include "rehearse/values/variables.h"
 
-#include <set>
-
 namespace ratelimit::rehearse {
 
 /// A status with which a file is answered.
@@ -22,12 +20,6 @@ struct RequestFacts {
 
     /// $status; 0: not known.
     int status_of(Values& values) const;
-    /// Whether a limit may have refused it at that time: then it proves nothing about files that
-    /// nginx looks for before the limits.
-    bool may_be_refused(Values& values) const
-    {
-        return refusals.contains(status_of(values)) && !answered_by_upstream(values);
-    }
     /// Whether it was answered with 2xx at that time.
     bool succeeded(Values& values) const { return status_of(values) / 100 == 2; }
     /// Whether there was a file of this path. Which answers are possible is seen at the end of the
@@ -46,13 +38,8 @@ struct RequestFacts {
     /// How many upstreams were asked, one after another; 0 also if the log does not tell.
     int asked_upstreams(Values& values) const;
     bool asked_upstream(Values& values) const { return asked_upstreams(values) > 0; }
-    /// Whether the status may be of an upstream: then nginx did not refuse the request with it.
-    bool answered_by_upstream(Values& values) const;
     /// Whether the body was longer than this: nginx then answers 413 before any limit.
     bool body_is_longer(Values& values, std::int64_t most) const;
-    /// Whether nginx answered 400 or 414 by itself, before it chose a location. `handler`: the
-    /// location has an upstream.
-    bool was_unreadable(Values& values, bool handler) const;
 
     // Null: the log does not have it.
     const Variable* request_uri;  // which may have a scheme and a host
@@ -68,7 +55,6 @@ struct RequestFacts {
     const Variable* upstream_status;
     const Variable* upstream;    // empty where no upstream was asked
     const Variable* final_path;  // $uri at the end of the request; null: `path` is it
-    std::set<int> refusals{};    // the statuses with which limits refuse
 
 private:
     mutable std::uint64_t status_request_ = 0;  // for which `status_` is valid
