@@ -27,6 +27,8 @@ public:
 
     /// Whether a server told the name, not the configuration.
     bool announced() const noexcept { return announced_; }
+    /// Whether the address in use is the announced one.
+    bool uses_announced() const noexcept { return endpoint_.host == announced_host_; }
 
     /// The server is announced with this address beside its name, instead of an earlier one. True:
     /// the earlier one was in use, or the address in use is not known any longer. So this one is

@@ -349,15 +349,15 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     const bool proven = reconnect_.proven(now);
     loss = reconnect_.judge(loss, kept || !lost.empty(), now);
     const bool address = loss != Loss::starved && loss != Loss::good;
-    if (((connecting && address) || loss == Loss::refused) && owner_.address_failed(address_)) {
-        loss = Loss::elsewhere;
-    }
-    const bool at_once = proven || loss == Loss::good || loss == Loss::elsewhere;
+    const bool elsewhere =
+        ((connecting && address) || loss == Loss::refused) && owner_.address_failed(address_);
+    const bool at_once = proven || loss == Loss::good || elsewhere;
     state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
     try {
         owner_.connection_lost(
-            *this, unread.empty() ? reason : std::string(reason) + ", and " + unread, loss);
+            *this, unread.empty() ? reason : std::string(reason) + ", and " + unread, loss,
+            elsewhere);
     } catch (const std::exception&) {  // only the report of it was lost
     }
     if (pipeline != nullptr && !kept) {

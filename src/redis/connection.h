@@ -29,8 +29,9 @@ public:
     /// server has another address, which must be tried at once.
     virtual bool address_failed(std::string_view address) noexcept = 0;
     /// The connection was lost, and will connect again. Called before its calls are sent again or
-    /// fail.
-    virtual void connection_lost(Connection& connection, std::string_view reason, Loss loss) = 0;
+    /// fail. `elsewhere`: what address_failed has returned.
+    virtual void connection_lost(
+        Connection& connection, std::string_view reason, Loss loss, bool elsewhere) = 0;
     /// A call of a lost connection. `had_left`: Redis may have executed it. False: it cannot be
     /// sent again before it expires.
     virtual bool send_again(Call& call, bool had_left) noexcept = 0;

@@ -14,12 +14,11 @@ using std::chrono::milliseconds;
 
 /// How a connection was lost.
 enum class Loss : std::uint8_t {
-    good,       // it, or one shortly before it, had worked: it is made again at once
-    elsewhere,  // before it worked: another address of the server's name is tried at once
-    failed,     // it could not be made, or was closed
-    starved,    // this process has no resources for another connection
-    silent,     // no reply in time
-    rejected,   // an error reply during the handshake
+    good,      // it, or one shortly before it, had worked: it is made again at once
+    failed,    // it could not be made, or was closed
+    starved,   // this process has no resources for another connection
+    silent,    // no reply in time
+    rejected,  // an error reply during the handshake
     /// The server accepts connections, but replies to no call, or only with an error that means
     /// that it cannot be used.
     refused,

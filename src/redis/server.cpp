@@ -217,8 +217,8 @@ bool Server::idle() const noexcept
 bool Server::address_failed(std::string_view address) noexcept
 try {
     // All connections use one address: another server has other counts.
-    const auto works = [address, since = loop_.now() - 2 * most_silence](const Connection& other) {
-        return other.ready() && other.last_reply() > since && other.address() == address;
+    const auto works = [address](const Connection& other) {
+        return other.ready() && other.address() == address;
     };
     return !any(works) && addresses_.failed(address);
 } catch (const std::exception&) {
@@ -237,19 +237,21 @@ void Server::connection_ready(Connection& connection)
     waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
 }
 
-void Server::connection_lost(Connection& connection, std::string_view reason, Loss loss)
+void Server::connection_lost(
+    Connection& connection, std::string_view reason, Loss loss, bool elsewhere)
 {
     ++stats_.connection_errors;
-    lost_ = lost_ || loss != Loss::elsewhere || connection.times_ready() > 0;
-    if (loss == Loss::good || loss == Loss::elsewhere) {
+    lost_ = lost_ || !elsewhere || connection.times_ready() > 0;
+    if (loss == Loss::good) {
         return;  // still up, unless the attempt that follows fails
     }
     endpoint_.tried = connection.address();
-    if (loss == Loss::failed || loss == Loss::silent) {
+    const bool silent = loss == Loss::failed || loss == Loss::silent;
+    if (silent) {
         note_silence(connection.attempted(), reason);
-        if (looks_up_first()) {
-            return;
-        }
+    }
+    if (elsewhere || (silent && looks_up_first())) {
+        return;
     }
     const auto serves = [&](const Connection& other) {
         return other.ready() || (&other != &connection && other.connecting());

@@ -115,7 +115,8 @@ public:
 
     bool address_failed(std::string_view address) noexcept override;
     void connection_ready(Connection& connection) override;
-    void connection_lost(Connection& connection, std::string_view reason, Loss loss) override;
+    void connection_lost(
+        Connection& connection, std::string_view reason, Loss loss, bool elsewhere) override;
     bool send_again(Call& call, bool had_left) noexcept override;
     void call_refused(Call* call, std::string_view error) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
@@ -167,10 +168,12 @@ private:
     void probe_silent() noexcept;
     void waited_in_vain(unsigned checks) noexcept;
     void look_up_soon() noexcept;
-    /// Whether the name is known from a server only, and none of its known addresses works.
+    /// Whether the name is known from a server only, and its address is not: none is in use, or
+    /// another one, which a look-up has found.
     bool needs_address() const noexcept
     {
-        return addresses_.announced() && (endpoint_.host.empty() || state_ == State::away);
+        return addresses_.announced()
+            && (endpoint_.host.empty() || state_ == State::away || !addresses_.uses_announced());
     }
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;

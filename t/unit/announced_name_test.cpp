@@ -5,6 +5,9 @@
 #include "redis/server.h"
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -36,10 +39,10 @@ protected:
         options_.connect_timeout = 200ms;
     }
 
-    /// The name stands for this address from the next look-up on.
-    void name_stands_for(const std::string& address)
+    /// The name stands for these addresses from the next look-up on.
+    void name_stands_for(std::vector<std::string> addresses)
     {
-        loop_.names["redis.test"] = { { address }, valid };
+        loop_.names["redis.test"] = { std::move(addresses), valid };
     }
     /// From the next look-up on, none ends.
     void silence_name_server() { loop_.look_up_takes = 1h; }
@@ -70,7 +73,7 @@ protected:
 
 TEST_F(AnnouncedServerTest, KeepsAnAddressThatWorksAlthoughTheNameHasOneThatDoesNot)
 {
-    name_stands_for("127.0.0.8");
+    name_stands_for({ "127.0.0.8" });
     announce("127.0.0.1");
     ASSERT_TRUE(is_up());
     loop_.run_for(2 * valid);  // a silent wait: for two look-ups
@@ -81,13 +84,49 @@ TEST_F(AnnouncedServerTest, KeepsAnAddressThatWorksAlthoughTheNameHasOneThatDoes
 TEST_F(AnnouncedServerTest, IsFoundByItsNameWhenTheAnnouncedAddressIsSilent)
 {
     first_.pause();
-    name_stands_for("127.0.0.2");
+    name_stands_for({ "127.0.0.2" });
     announce("127.0.0.1");
     ASSERT_TRUE(is_up());
     EXPECT_EQ(address(), "127.0.0.2");
     server_->announced_at("127.0.0.1");
     loop_.run_for(2 * valid);  // a silent wait: for two look-ups
     EXPECT_EQ(address(), "127.0.0.2") << "it works";
+}
+
+TEST_F(AnnouncedServerTest, FollowsItsNameWhileAnotherAddressThanTheAnnouncedOneIsInUse)
+{
+    loop_.has_resolver = false;
+    first_.pause();
+    name_stands_for({ "127.0.0.2" });
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    EXPECT_EQ(address(), "127.0.0.2");
+    first_.resume();
+    name_stands_for({ "127.0.0.1" });
+    EXPECT_TRUE(loop_.run_until([this] { return address() == "127.0.0.1"; }));
+}
+
+TEST_F(AnnouncedServerTest, KeepsTheAddressOfAnIdleConnectionWhenAnotherOneFails)
+{
+    options_.connections = 2;
+    name_stands_for({ "127.0.0.1", "127.0.0.2" });
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    loop_.run_for(2100ms);  // a silent wait: no connection has had a reply for a while
+    EXPECT_FALSE(server_->address_failed("127.0.0.1"));
+    EXPECT_EQ(address(), "127.0.0.1");
+}
+
+TEST_F(AnnouncedServerTest, IsAwayAfterAFewAddressesThatFailedNotAfterAll)
+{
+    std::vector<std::string> addresses;
+    for (int i = 0; i < 50; ++i) {
+        addresses.push_back("127.0.1." + std::to_string(i));
+    }
+    name_stands_for(addresses);
+    announce("");
+    ASSERT_TRUE(is_away());
+    EXPECT_EQ(owner_.tried, addresses[options_.breaker_failures - 1]);
 }
 
 TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressAfterALookupThatFailed)
@@ -101,7 +140,7 @@ TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressAfterALookupThatFailed)
 
 TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressWhileItsNameHasOneThatDoesNotWork)
 {
-    name_stands_for("127.0.0.7");
+    name_stands_for({ "127.0.0.7" });
     announce("127.0.0.8");
     EXPECT_TRUE(is_away());
     loop_.run_for(20ms);  // a silent wait: for the lookup
@@ -119,7 +158,7 @@ TEST_F(AnnouncedServerTest, UsesAnAnnouncedAddressWhileItsNameServerIsSilent)
 
 TEST_F(AnnouncedServerTest, MovesToANewAnnouncedAddressAlthoughItsNameStillHasTheOldOne)
 {
-    name_stands_for("127.0.0.1");
+    name_stands_for({ "127.0.0.1" });
     announce("127.0.0.1");
     ASSERT_TRUE(is_up());
     silence_name_server();

@@ -118,6 +118,12 @@ std::unique_ptr<EndOfTurn> LibeventLoop::make_end_of_turn(std::function<void()> 
 std::unique_ptr<Lookup> LibeventLoop::look_up(
     const std::string& name, std::function<void(const Addresses&)> done)
 {
+    return has_resolver ? look_up_unknown(name, std::move(done)) : nullptr;
+}
+
+std::unique_ptr<Lookup> LibeventLoop::look_up_unknown(
+    const std::string& name, std::function<void(const Addresses&)> done)
+{
     const auto found = names.find(name);
     Addresses addresses = found == names.end() ? Addresses{} : found->second;
     return std::make_unique<TableLookup>(*this, std::move(addresses), std::move(done));

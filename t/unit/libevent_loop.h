@@ -25,6 +25,8 @@ public:
     std::unique_ptr<EndOfTurn> make_end_of_turn(std::function<void()> done) override;
     std::unique_ptr<Lookup> look_up(
         const std::string& name, std::function<void(const Addresses&)> done) override;
+    std::unique_ptr<Lookup> look_up_unknown(
+        const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;
     /// As a process that is stopped for this time.
     void stand_still(milliseconds time);
@@ -32,7 +34,8 @@ public:
     /// The addresses of names; other names cannot be resolved.
     std::map<std::string, Addresses> names;
     milliseconds look_up_takes{ 1 };
-    bool has_room = true;  // false: no connection can be made
+    bool has_resolver = true;  // false: only unknown names are looked up
+    bool has_room = true;      // false: no connection can be made
 
     /// Runs until the condition holds; false if it did not within `longest`.
     bool run_until(
