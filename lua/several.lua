@@ -11,13 +11,13 @@
 --          mode: 1 for a shadow limit, otherwise 0; and twice the index of the key of its block, if it
 --          has one
 --          holder: the four doubles more of concurrency.lua, otherwise empty
--- returns  a string of signed 64-bit big-endian integers. For each run and each limit of it:
+-- returns  a string of little-endian doubles. For each run and each limit of it:
 --            taken        requests that pass: the first ones of the run. They were counted
+--            detail       of the algorithm's commit; 0 if nothing was counted
 --            verdict      of the next request of the run, as in sequence.lua
 --            remaining    requests, after those counted
 --            reset        us, after those counted
 --            retry        us, of a request that the limit refuses; otherwise 0; -1: never
---            detail       of the algorithm's commit; 0 if nothing was counted
 --            before       the reset before the requests were counted, us; 0 if nothing was counted.
 --                         Of concurrency the place of the holder
 --          At the end this server's time, us since the epoch; 0: no limit needed it.
@@ -146,7 +146,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if age and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
     local verdict = (most > through and 1 or 0) + 2 * spared + 4 * blocked
     answer[answers_before + i] = pack(
-        '>i8i8i8i8i8i8i8', through, verdict, remaining, reset, retry, detail or 0, before or 0)
+        '<ddddddd', through, detail or 0, verdict, remaining, reset, retry, before or 0)
     return counted, passing
 end
 
@@ -157,5 +157,5 @@ for run = 0, runs - 1 do
     decide(1, at, run * limits, requests, requests, requests)
 end
 
-answer[runs * limits + 1] = pack('>i8', server_time)
+answer[runs * limits + 1] = pack('<d', server_time)
 return table.concat(answer)
