@@ -38,15 +38,15 @@ struct LimitCheck {
 ///   sequence  KEYS key... block_key..., of each request in turn; ARGV[1] for each limit: now quota
 ///             window param cost; ARGV[2], for concurrency, its Statement. One packed argument
 ///             costs Redis less than five for each limit.
-///   several   KEYS key... block_key...; ARGV the number of limits; for each: algorithm mode now
-///             quota window param holder; then for each run of requests with the same costs: their
-///             number, and the cost for each limit
+///   several   KEYS key... block_key...; ARGV[1] for each limit: algorithm mode now quota window
+///             param, and its Statement; ARGV[2] for each run of requests with the same costs:
+///             their number, and the cost for each limit
 /// mode: whether the limit is a shadow, and where its block is (lua/several.lua). now: microseconds
 /// since the epoch, 0: Redis's TIME. window: microseconds. quota: for windows and concurrency less
 /// the reserve (Policy::limit), so that a script knows no reserves. param: the capacity less the
 /// reserve for token_bucket, leaky_bucket and gcra, the bucket's width in microseconds for
 /// sliding_window_buckets, Statement::longest_delay for concurrency, Policy::begin for
-/// fixed_window, else 0. holder: the Statement of a concurrency limit, packed, else empty.
+/// fixed_window, else 0.
 inline constexpr std::size_t numbers_of_limit = 5;
 inline constexpr std::size_t numbers_of_holder = 4;
 /// Numbers of the answer of a limit (lua/sequence.lua), each a double; at the end of the reply is
@@ -91,8 +91,7 @@ void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments);
 void write_statement(const Statement& statement, redis::ScriptArguments& arguments);
 
 /// `runs`: Runs::numbers(), or numbers_again().
-redis::ArgumentCount several_argument_count(
-    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs) noexcept;
+redis::ArgumentCount several_argument_count(std::span<const LimitCheck> checks) noexcept;
 void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments);

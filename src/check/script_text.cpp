@@ -54,12 +54,12 @@ std::string filled(Pieces frame, Pieces source)
     return text;
 }
 
-/// Lua that fills a frame's table `algorithms`, by code, which is a number or a text. `functions`
-/// is the frame that makes functions of an algorithm's file, `entry(algorithm)` a table entry made
-/// of them. Each file gets a block of its own, because all files use the same function names.
+/// Lua that fills a frame's table `algorithms`, by code. `functions` is the frame that makes
+/// functions of an algorithm's file, `entry(algorithm)` a table entry made of them. Each file gets
+/// a block of its own, because all files use the same function names.
 std::string table_of(
     const std::bitset<algorithm_count>& algorithms, Pieces functions,
-    std::string_view (*entry)(Algorithm) noexcept, bool numbers)
+    std::string_view (*entry)(Algorithm) noexcept)
 {
     std::string text;
     Pieces last;
@@ -73,7 +73,7 @@ std::string table_of(
             text += filled(functions, source);
             last = source;
         }
-        text += "algorithms[" + (numbers ? to_string(i) : "'" + to_string(i) + "'") + "] = ";
+        text += "algorithms[" + to_string(i) + "] = ";
         text += entry(static_cast<Algorithm>(i));
         text += "\n";
     }
@@ -344,7 +344,7 @@ std::string several_script(std::span<const Algorithm> algorithms)
             : "{ check = check, commit = commit }";
     };
     return "local value_of\n" + std::string(lua::value)
-        + with_algorithms(lua::several, table_of(used, lua::functions, entry, false));
+        + with_algorithms(lua::several, table_of(used, lua::functions, entry));
 }
 
 std::string peek_script(std::span<const Algorithm> algorithms)
@@ -358,7 +358,7 @@ std::string refund_script()
     refundable.set().reset(static_cast<std::size_t>(Algorithm::concurrency));
     constexpr lua::Piece refund_alone[] = { { "refund", "" } };
     const auto entry = [](Algorithm) noexcept { return std::string_view("refund"); };
-    return with_algorithms(lua::refund, table_of(refundable, refund_alone, entry, true));
+    return with_algorithms(lua::refund, table_of(refundable, refund_alone, entry));
 }
 
 }  // namespace ratelimit

@@ -119,7 +119,7 @@ TraceCaller::Answer TraceCaller::check(
         write_single(digest, checks.front(), 0);
     } else {
         const auto runs = one_request(checks);
-        arguments_.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
+        arguments_.begin(redis::Script::digest, digest, several_argument_count(checks));
         write_several_arguments(checks, runs, arguments_);
     }
     return call(checks, single);
@@ -296,7 +296,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     const std::string& digest, std::span<const LimitCheck> checks,
     std::span<const std::int64_t> runs)
 {
-    arguments_.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
+    arguments_.begin(redis::Script::digest, digest, several_argument_count(checks));
     write_several_arguments(checks, runs, arguments_);
     redisReply* reply = call_in_transaction(checks);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1 + checks.size()) {
