@@ -69,7 +69,7 @@ constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = fa
              .numbers_once = true,
              .own_numbers = counts_at_one_time(algorithm) ? numbers_of_holder : 0 };
 }
-/// For charge_script and report_script.
+/// For charge_script.
 inline constexpr redis::BatchFormat charge_format{ .keys = 1,
                                                    .numbers = numbers_of_limit,
                                                    .reply_bytes = whole_answer * sizeof(double),

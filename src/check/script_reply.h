@@ -48,7 +48,7 @@ private:
 bool read_sequence_reply(
     redis::ReplyPart part, const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
 
-/// The same of charge_script and report_script.
+/// The same of charge_script.
 bool read_whole_reply(redis::ReplyPart part, const Policy& policy, KeyReply& reply) noexcept;
 
 /// The answers of one request as it was counted: in all limits or in none, a shadow aside.

@@ -228,16 +228,9 @@ bool begins_function(std::size_t index) noexcept
     return index > 0 && index % limits == 0;
 }
 
-/// What a sequence does with the costs.
-enum class Counts : std::uint8_t {
-    as_admitted,
-    all,       // also beyond the limit
-    reported,  // the same, and tells how many are beyond it
-};
-
-std::string script_of(std::span<const SequenceLimit> limits, Counts counts)
+/// `all`: counts also the costs beyond the limit, and tells how many of the units those are.
+std::string script_of(std::span<const SequenceLimit> limits, bool all)
 {
-    const bool all = counts != Counts::as_admitted;
     SequenceParts parts(limits, all);
     std::string text = parts.begin();
     const auto add = [&text](Pieces source, std::string_view name) {
@@ -271,10 +264,10 @@ std::string script_of(std::span<const SequenceLimit> limits, Counts counts)
             if (limits[i].blocks) {
                 add(lua::sequence, "block_commit");
             }
-            text += counts == Counts::all ? "local before = 0\n" : piece_of(source, "before");
+            text += all ? "local before = 0\n" : piece_of(source, "before");
             add(source, "commit");
             add(source, "numbers");
-            text += counts == Counts::reported ? piece_of(source, "beyond") : "";
+            text += all ? piece_of(source, "beyond") : "";
             add(lua::sequence, "answer");
         }
         text += "end\n";
@@ -303,7 +296,7 @@ redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexce
 
 std::string sequence_script(std::span<const SequenceLimit> limits)
 {
-    return script_of(limits, Counts::as_admitted);
+    return script_of(limits, false);
 }
 
 std::string single_script(Algorithm algorithm, bool blocks)
@@ -315,13 +308,7 @@ std::string single_script(Algorithm algorithm, bool blocks)
 std::string charge_script(Algorithm algorithm)
 {
     const SequenceLimit limit{ algorithm };
-    return script_of({ &limit, 1 }, Counts::all);
-}
-
-std::string report_script(Algorithm algorithm)
-{
-    const SequenceLimit limit{ algorithm };
-    return script_of({ &limit, 1 }, Counts::reported);
+    return script_of({ &limit, 1 }, true);
 }
 
 std::string block_script()
