@@ -2,6 +2,7 @@
 
 #include "base/decimal.h"
 
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -94,19 +95,9 @@ void ScriptArguments::begin(Script script, std::string_view named, ArgumentCount
 
 void ScriptArguments::arg(std::int64_t number)
 {
-    constexpr std::size_t one_digit = 10;
-    char* begin = room(2 * most_digits + marks.size());
-    // The length of a number nearly always has one digit. Then the number is already in its place.
-    char* digits = begin + std::string_view("$n\r\n").size();
-    const char* end = put_number(digits, number);
-    const auto length = static_cast<std::size_t>(end - digits);
-    if (length >= one_digit) {
-        std::memmove(digits + 1, digits, length);
-        ++digits;
-    }
-    *begin = '$';
-    put(put_number(begin + 1, static_cast<std::int64_t>(length)), line_end);
-    used_up_to(put(digits + length, line_end));
+    std::array<char, most_digits> digits{};
+    const char* const end = put_number(digits.data(), number);
+    bulk({ digits.data(), static_cast<std::size_t>(end - digits.data()) });
 }
 
 void ScriptArguments::begin_packed(std::size_t numbers)
