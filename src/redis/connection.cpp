@@ -66,7 +66,7 @@ void Connection::connected(Pipeline& pipeline) noexcept
         progressed();
         reconnect_.accepted();
         if (options_.tls != nullptr) {
-            pipeline.encrypt(*options_.tls->start(pipeline.socket(), server_.host_name, this));
+            pipeline.encrypt(*options_.tls, server_.host_name);
         }
         begin_handshake();
     });

@@ -14,6 +14,8 @@ class ContextOwner {
 public:
     virtual ~ContextOwner() = default;
     virtual void connected() noexcept = 0;
+    /// A step of the TLS handshake was made.
+    virtual void progressed() noexcept {}
     /// hiredis frees the context when this returns.
     virtual void disconnected(std::string_view reason) noexcept = 0;
     /// The reply to a command that was issued with `reply`.

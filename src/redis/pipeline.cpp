@@ -1,5 +1,7 @@
 #include "redis/pipeline.h"
 
+#include "redis/tls.h"
+
 #include <utility>
 
 #include <hiredis/async.h>
@@ -23,9 +25,9 @@ bool Pipeline::connect(const Endpoint& server, std::string& reason)
     return open();
 }
 
-redisContext& Pipeline::socket() const noexcept
+void Pipeline::encrypt(const TlsContext& tls, const std::string& host)
 {
-    return context_->c;
+    tls_ = tls.start(context_->c, host, *this);
 }
 
 bool Pipeline::issue(std::string_view command, bool reply) noexcept

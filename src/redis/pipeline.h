@@ -11,12 +11,15 @@
 namespace ratelimit::redis {
 
 class Pipeline;
+class TlsContext;
 
 /// The owner of pipelines, which may close the pipeline in each of these functions.
 class PipelineOwner {
 public:
     virtual ~PipelineOwner() = default;
     virtual void connected(Pipeline& pipeline) noexcept = 0;
+    /// A step towards the connection was made.
+    virtual void progressed() noexcept = 0;
     /// It is closed, but has its calls still. `reason` is valid until this returns.
     virtual void disconnected(Pipeline& pipeline, std::string_view reason) noexcept = 0;
     /// The reply to the oldest command: the first ones are those of the handshake.
@@ -49,10 +52,8 @@ public:
     /// Begins to connect. False: it failed; see `reason`.
     bool connect(const Endpoint& server, std::string& reason);
     bool open() const noexcept { return context_ != nullptr; }
-    /// hiredis's, while it is open.
-    redisContext& socket() const noexcept;
-    /// From now on it is encrypted by this.
-    void encrypt(ssl_st& tls) noexcept { tls_ = &tls; }
+    /// It is open: from now on it is encrypted. `host`: see TlsContext::start, which may throw.
+    void encrypt(const TlsContext& tls, const std::string& host);
     const ssl_st* tls() const noexcept override { return tls_; }
 
     InFlight& calls() noexcept { return in_flight_; }
@@ -81,6 +82,7 @@ public:
 
 private:
     void connected() noexcept override { owner_.connected(*this); }
+    void progressed() noexcept override { owner_.progressed(); }
     void disconnected(std::string_view reason) noexcept override;
     void call_replied(const redisReply& reply) noexcept override;
     std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }

@@ -83,7 +83,7 @@ void SentinelLink::begin()
 void SentinelLink::begin_handshake()
 {
     if (options_.tls != nullptr) {
-        tls_ = options_.tls->start(context_->c, sentinel_.host_name, nullptr);
+        tls_ = options_.tls->start(context_->c, sentinel_.host_name, *this);
     }
     // Issued as one command whose callback gets all replies, like MONITOR. hiredis's own parsing of
     // subscription messages trusts the server: a malformed reply would crash the worker.

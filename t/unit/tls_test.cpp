@@ -1,5 +1,6 @@
 // TLS sessions kept for the next connection.
 
+#include "redis/context_owner.h"
 #include "redis/tls.h"
 
 #include <cstring>
@@ -39,10 +40,18 @@ private:
 
 class TlsSessions : public testing::Test {
 protected:
+    struct Owner final : ContextOwner {
+        void connected() noexcept override {}
+        void disconnected(std::string_view) noexcept override {}
+        void call_replied(const redisReply&) noexcept override {}
+        const ssl_st* tls() const noexcept override { return nullptr; }
+        std::size_t longest_reply() const noexcept override { return 0; }
+    };
+
     void connect(const std::string& host)
     {
         connections_.push_back(std::make_unique<Connected>(host));
-        EXPECT_NO_THROW(context_.start(**connections_.back(), host, nullptr));
+        EXPECT_NO_THROW(context_.start(**connections_.back(), host, owner_));
     }
 
     static TlsOptions options()
@@ -52,6 +61,7 @@ protected:
         return options;
     }
 
+    Owner owner_;
     TlsContext context_{ options() };
     std::vector<std::unique_ptr<Connected>> connections_;
 };
