@@ -66,7 +66,7 @@ void Connection::connected(Pipeline& pipeline) noexcept
         progressed();
         reconnect_.accepted();
         if (options_.tls != nullptr) {
-            pipeline.encrypt(*options_.tls, server_.host_name);
+            pipeline.start_tls(*options_.tls, server_.host_name);
         }
         begin_handshake();
     });

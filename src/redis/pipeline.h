@@ -11,7 +11,6 @@
 namespace ratelimit::redis {
 
 class Pipeline;
-class TlsContext;
 
 /// The owner of pipelines, which may close the pipeline in each of these functions.
 class PipelineOwner {
@@ -40,7 +39,7 @@ public:
 /// stays in memory while a function of it runs. So a function that goes on after it has called out
 /// asks its pipeline whether it is still open, or its connection whether that is still its
 /// pipeline. Calls are moved out of a member before they are ended.
-class Pipeline final : public std::enable_shared_from_this<Pipeline>, private ContextOwner {
+class Pipeline final : public std::enable_shared_from_this<Pipeline>, public Context {
 public:
     /// `timeout`, `longest_silence`: of InFlight.
     Pipeline(
@@ -50,17 +49,16 @@ public:
     Pipeline& operator=(const Pipeline&) = delete;
 
     /// Begins to connect. False: it failed; see `reason`.
-    bool connect(const Endpoint& server, std::string& reason);
-    bool open() const noexcept { return context_ != nullptr; }
-    /// It is open: from now on it is encrypted. `host`: see TlsContext::start, which may throw.
-    void encrypt(const TlsContext& tls, const std::string& host);
-    const ssl_st* tls() const noexcept override { return tls_; }
+    bool connect(const Endpoint& server, std::string& reason)
+    {
+        return begin(loop_, server, reason);
+    }
+    using Context::free;  // the calls stay
+    using Context::issue;
+    using Context::start_tls;
 
     InFlight& calls() noexcept { return in_flight_; }
     const InFlight& calls() const noexcept { return in_flight_; }
-    /// Adds a command without a record to what is written at the end of the turn. `reply`: its
-    /// owner gets the reply. False: out of memory.
-    bool issue(std::string_view command, bool reply = true) noexcept;
     /// Writes what has been issued, as far as the socket takes it now. It must be open. An error is
     /// found at the end of the turn.
     void flush() noexcept;
@@ -73,9 +71,7 @@ public:
     /// PipelineOwner::silent is called at this time, if it is open then, and not before.
     void silent_at(milliseconds time) noexcept;
 
-    /// Closes the socket. The calls stay.
-    void free() noexcept;
-    /// The same, with a reset: commands that the network has not delivered are never executed.
+    /// As free, with a reset: commands that the network has not delivered are never executed.
     void abort() noexcept;
     /// Aborts, and ends the calls.
     void close() noexcept;
@@ -91,8 +87,6 @@ private:
 
     EventLoop& loop_;
     PipelineOwner& owner_;
-    redisAsyncContext* context_ = nullptr;
-    const ssl_st* tls_ = nullptr;  // of the context
     InFlight in_flight_;
     // For the next deadline, or the end of the longest silence. A process that exits waits for it
     // only while a call wants that.

@@ -150,7 +150,7 @@ void SentinelClient::want_master() noexcept
 void SentinelClient::look_up() noexcept
 try {
     tried_.clear();
-    if (up() && !doubted_ && link_ != nullptr && link_->is_open()) {
+    if (up() && !doubted_ && link_ != nullptr && link_->open()) {
         return;  // nothing has to be looked up any more
     }
     reason_.clear();
@@ -166,7 +166,7 @@ bool SentinelClient::try_candidate(std::size_t candidate) noexcept
 try {
     SentinelLink& link = *tried_.emplace_back(std::make_unique<SentinelLink>(
         loop_, candidates_[candidate], sentinel_options_, options_.master, *this));
-    link.open();
+    link.start();
     return true;
 } catch (const std::exception&) {
     return false;

@@ -41,10 +41,6 @@ private:
 class TlsSessions : public testing::Test {
 protected:
     struct Owner final : ContextOwner {
-        void connected() noexcept override {}
-        void disconnected(std::string_view) noexcept override {}
-        void call_replied(const redisReply&) noexcept override {}
-        const ssl_st* tls() const noexcept override { return nullptr; }
         std::size_t longest_reply() const noexcept override { return 0; }
     };
 
