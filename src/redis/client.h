@@ -154,14 +154,26 @@ public:
     /// Calls `visit` with each known server.
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
-    void server_up(Server& server) noexcept override
+    void server_up(Server& server) noexcept final
     {
-        outbox_.server_up();
-        events_.server_up(server.endpoint());
+        if (number_of(server)) {
+            outbox_.server_up();
+            events_.server_up(server.endpoint());
+            server_changed(true);
+        }
     }
-    void server_down(Server& server, std::string_view reason) noexcept override
+    void server_down(Server& server, std::string_view reason) noexcept final
     {
-        events_.server_down(server.endpoint(), reason);
+        if (number_of(server)) {
+            events_.server_down(server.endpoint(), reason);
+            server_changed(false);
+        }
+    }
+    void server_reconnected(Server& server) noexcept final
+    {
+        if (const auto number = number_of(server)) {
+            counts_may_be_lost(*number);
+        }
     }
     void error_reply(Server& server, std::string_view text) noexcept override
     {
@@ -185,6 +197,10 @@ protected:
     virtual void connect() {}
     /// The servers are closed then.
     virtual void disconnect() noexcept {}
+    /// What server_of returns for the shards of this server. Empty: it has been replaced.
+    virtual std::optional<std::uint32_t> number_of(const Server& server) const noexcept = 0;
+    /// One that has not been replaced is up or down.
+    virtual void server_changed(bool /*up*/) noexcept {}
     /// Sends a call whose `routing` is set. False: see send.
     virtual bool route(Call& call) = 0;
 

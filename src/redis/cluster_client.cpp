@@ -7,16 +7,6 @@
 
 namespace ratelimit::redis {
 
-namespace {
-
-/// Derived from the name, because the workers may discover the nodes in different orders.
-std::uint32_t number_of(const Server& node) noexcept
-{
-    return static_cast<std::uint32_t>(std::hash<std::string_view>{}(node.endpoint().name));
-}
-
-}  // namespace
-
 ClusterClient::ClusterClient(ClientParts parts)
     : Client(std::move(parts)),
       retired_(loop_, options_.server),
@@ -92,14 +82,17 @@ std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
 std::uint32_t ClusterClient::server_of(std::uint32_t shard) const noexcept
 {
     const Server* node = slots_[shard];
-    return node == nullptr ? 0 : number_of(*node);
+    return node == nullptr ? 0 : number_of(*node).value_or(0);
 }
 
-/// Whether the server is in use, that is, not retired.
-bool ClusterClient::is_node(const Server& server) const noexcept
+/// Derived from the name, because the workers may discover the nodes in different orders.
+std::optional<std::uint32_t> ClusterClient::number_of(const Server& server) const noexcept
 {
-    const auto found = nodes_.find(server.endpoint().name);
-    return found != nodes_.end() && found->second.get() == &server;
+    const std::string_view name = server.endpoint().name;
+    const auto found = nodes_.find(name);
+    const bool in_use = found != nodes_.end() && found->second.get() == &server;
+    return in_use ? std::optional(static_cast<std::uint32_t>(std::hash<std::string_view>{}(name)))
+                  : std::nullopt;
 }
 
 /// Returns the node. If it is new, adds it and connects.
@@ -115,29 +108,6 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
     nodes_.emplace(endpoint.name, std::move(node));
     added.start();
     return added;
-}
-
-void ClusterClient::server_up(Server& server) noexcept
-{
-    if (is_node(server)) {
-        Client::server_up(server);
-        retry_waiting_soon();
-    }
-}
-
-void ClusterClient::server_down(Server& server, std::string_view reason) noexcept
-{
-    if (is_node(server)) {
-        Client::server_down(server, reason);
-        search_.want();
-    }
-}
-
-void ClusterClient::server_reconnected(Server& server) noexcept
-{
-    if (is_node(server)) {
-        counts_may_be_lost(number_of(server));
-    }
 }
 
 ErrorClass ClusterClient::classify_error(
@@ -234,7 +204,7 @@ void ClusterClient::taken_over(Server& old) noexcept
     if (old.away()) {
         old.replaced();
     }
-    counts_may_be_lost(number_of(old));
+    counts_may_be_lost(number_of(old).value_or(0));
 }
 
 /// Sends a call whose owner is away or cut off to another node, whose MOVED names the new owner.

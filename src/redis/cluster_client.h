@@ -28,9 +28,6 @@ public:
     bool refuses(std::uint32_t shard) const noexcept override;
     ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
-    void server_up(Server& server) noexcept override;
-    void server_down(Server& server, std::string_view reason) noexcept override;
-    void server_reconnected(Server& server) noexcept override;
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -43,7 +40,8 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
-    bool is_node(const Server& server) const noexcept;
+    std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
+    void server_changed(bool up) noexcept override { up ? retry_waiting_soon() : search_.want(); }
     Server& node_at(const Endpoint& endpoint);
     ErrorClass cluster_down(Server& server, Call* call, std::string_view error) noexcept;
     ErrorClass pass_on(Call& call, const Redirection& redirection);

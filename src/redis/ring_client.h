@@ -18,9 +18,8 @@ public:
     bool refuses(std::uint32_t shard) const noexcept override;
     ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
-    void server_reconnected(Server& server) noexcept override;
-
 private:
+    std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
 

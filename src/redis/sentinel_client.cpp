@@ -98,31 +98,6 @@ std::uint32_t SentinelClient::shard_of(std::string_view) const noexcept
     return 0;
 }
 
-void SentinelClient::server_up(Server& server) noexcept
-try {
-    if (&server == master_.get()) {
-        Client::server_up(server);
-        retry_waiting();
-    }
-} catch (const std::exception&) {
-    // Out of memory: the other calls wait until their deadlines.
-}
-
-void SentinelClient::server_down(Server& server, std::string_view reason) noexcept
-{
-    if (&server == master_.get()) {
-        Client::server_down(server, reason);
-        want_master();
-    }
-}
-
-void SentinelClient::server_reconnected(Server& server) noexcept
-{
-    if (&server == master_.get()) {
-        counts_may_be_lost(0);
-    }
-}
-
 ErrorClass SentinelClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 {

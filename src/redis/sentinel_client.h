@@ -22,9 +22,6 @@ public:
     bool refuses(std::uint32_t shard) const noexcept override;
     ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
-    void server_up(Server& server) noexcept override;
-    void server_down(Server& server, std::string_view reason) noexcept override;
-    void server_reconnected(Server& server) noexcept override;
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -35,6 +32,11 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
+    std::optional<std::uint32_t> number_of(const Server& server) const noexcept override
+    {
+        return &server == master_.get() ? std::optional<std::uint32_t>(0) : std::nullopt;
+    }
+    void server_changed(bool up) noexcept override { up ? retry_waiting() : want_master(); }
     void master_is(SentinelLink& link, const Endpoint& master) noexcept override;
     void link_lost(SentinelLink& link, std::string_view reason) noexcept override;
 
