@@ -87,9 +87,8 @@ void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments)
 {
-    constexpr std::size_t numbers = 10;
     write_check_keys(checks, arguments);
-    arguments.begin_packed(checks.size() * numbers);
+    arguments.begin_packed();
     auto last_key = static_cast<std::int64_t>(checks.size());
     for (const LimitCheck& check : checks) {
         const auto [now, quota, window, param] = numbers_of(check);
@@ -99,7 +98,7 @@ void write_several_arguments(
         write_statement(statement_of(check), arguments);
     }
     arguments.end_packed();
-    arguments.begin_packed(runs.size());
+    arguments.begin_packed();
     arguments.packed(runs);
     arguments.end_packed();
 }

@@ -48,7 +48,6 @@ struct LimitCheck {
 /// sliding_window_buckets, Statement::longest_delay for concurrency, Policy::begin for
 /// fixed_window, else 0.
 inline constexpr std::size_t numbers_of_limit = 5;
-inline constexpr std::size_t numbers_of_holder = 4;
 /// Numbers of the answer of a limit (lua/sequence.lua), each a double; at the end of the reply is
 /// one more, Redis's time.
 inline constexpr std::size_t whole_answer = 5;
@@ -63,18 +62,17 @@ constexpr std::size_t answer_numbers(Algorithm algorithm, bool blocks) noexcept
 constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = false) noexcept
 {
     return { .keys = blocks ? 2U : 1U,
-             .numbers = numbers_of_limit,
              .reply_bytes = answer_numbers(algorithm, blocks) * sizeof(double),
              .shared_bytes = sizeof(double),
-             .numbers_once = true,
-             .own_numbers = counts_at_one_time(algorithm) ? numbers_of_holder : 0 };
+             .numbers_once = numbers_of_limit,
+             .own_numbers = counts_at_one_time(algorithm) };
 }
 /// For charge_script.
-inline constexpr redis::BatchFormat charge_format{ .keys = 1,
-                                                   .numbers = numbers_of_limit,
-                                                   .reply_bytes = whole_answer * sizeof(double),
+inline constexpr redis::BatchFormat charge_format{ .reply_bytes = whole_answer * sizeof(double),
                                                    .shared_bytes = sizeof(double),
-                                                   .numbers_once = true };
+                                                   .numbers_once = numbers_of_limit };
+/// For refund_script and block_script.
+inline constexpr redis::BatchFormat byte_format{ .reply_bytes = 1 };
 /// KEYS of one request, for both kinds of script.
 void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);
 /// Whether the check reads a block.
@@ -98,7 +96,6 @@ void write_several_arguments(
 
 /// The numbers of one key of refund_script: algorithm taken reset now quota window param cost.
 /// `check` has the policy by which the cost was counted, and the time of the refund.
-inline constexpr redis::BatchFormat refund_format{ 1, 8, 1 };
 void write_refund_numbers(
     const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments);
 
@@ -113,7 +110,6 @@ struct BlockStatement {
     microseconds lasts{ 0 };   // how long the units count from now on; 0: they are returned
 };
 /// The numbers of one key of block_script: now, and the statement.
-inline constexpr redis::BatchFormat block_format{ 1, 5, 1 };
 void write_block_numbers(
     std::optional<microseconds> now, const BlockStatement& statement,
     redis::ScriptArguments& arguments);

@@ -283,13 +283,13 @@ std::string script_of(std::span<const SequenceLimit> limits, bool all)
 
 redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexcept
 {
-    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double), .numbers_once = true };
+    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double) };
     for (const SequenceLimit& limit : limits) {
         const auto each = single_format(limit.algorithm, limit.blocks);
         all.keys += each.keys;
-        all.numbers += each.numbers;
         all.reply_bytes += each.reply_bytes;
-        all.own_numbers += each.own_numbers;
+        all.numbers_once += each.numbers_once;
+        all.own_numbers = all.own_numbers || each.own_numbers;
     }
     return all;
 }

@@ -28,14 +28,14 @@ std::string written(const LimitCheck& check)
 {
     redis::ScriptArguments arguments;
     const redis::BatchFormat format = single_format(check.policy.algorithm);
-    const bool own = format.own_numbers > 0;
+    const bool own = format.own_numbers;
     arguments.begin(redis::Script::digest, digest, { 1, own ? 2U : 1U });
     arguments.key(check.redis_key);
-    arguments.begin_packed(format.numbers);
+    arguments.begin_packed();
     write_sequence_numbers(check, check.cost, arguments);
     arguments.end_packed();
     if (own) {
-        arguments.begin_packed(format.own_numbers);
+        arguments.begin_packed();
         write_holder(check, arguments);
         arguments.end_packed();
     }
