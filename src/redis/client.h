@@ -104,8 +104,12 @@ public:
     /// The process leaves: see UnsettledKeys. Call it at least once a second then.
     void leave() noexcept { unsettled_.leave(); }
 
-    /// Whether the circuit breaker of this shard's server is open.
-    virtual bool refuses(std::uint32_t shard) const noexcept = 0;
+    /// Whether the circuit breaker of this shard's server is open, and no takeover is expected.
+    virtual bool refuses(std::uint32_t shard) const noexcept
+    {
+        const Server* server = server_at(shard);
+        return server != nullptr && server->refuses() && !may_be_taken_over(*server);
+    }
 
     EventLoop& loop() noexcept { return loop_; }
     std::unique_ptr<Timer> make_timer(std::function<void()> fired)
@@ -134,7 +138,11 @@ public:
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
     /// Of this shard's server. Null: it is not known which that is.
-    virtual ServerClock* clock_of(std::uint32_t shard) const noexcept = 0;
+    virtual ServerClock* clock_of(std::uint32_t shard) const noexcept
+    {
+        Server* server = server_at(shard);
+        return server == nullptr ? nullptr : &server->clock();
+    }
     /// What that clock shows at this time of the steady clock, since the epoch. Empty: not known
     /// yet.
     std::optional<microseconds> server_time(
@@ -147,7 +155,11 @@ public:
     /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
-    std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
+    std::uint32_t server_of(std::uint32_t shard) const noexcept override
+    {
+        const Server* server = server_at(shard);
+        return server == nullptr ? 0 : number_of(*server).value_or(0);
+    }
 
     /// Probes the servers that have been silent for a second.
     void probe();
@@ -197,6 +209,9 @@ protected:
     virtual void connect() {}
     /// The servers are closed then.
     virtual void disconnect() noexcept {}
+    /// The shard's server. Null: it is not known.
+    virtual Server* server_at(std::uint32_t shard) const noexcept = 0;
+    virtual bool may_be_taken_over(const Server& /*server*/) const noexcept { return false; }
     /// What server_of returns for the shards of this server. Empty: it has been replaced.
     virtual std::optional<std::uint32_t> number_of(const Server& server) const noexcept = 0;
     /// One that has not been replaced is up or down.

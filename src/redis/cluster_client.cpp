@@ -51,20 +51,10 @@ bool ClusterClient::route(Call& call)
     return send_elsewhere(call) || wait(call);
 }
 
-bool ClusterClient::refuses(std::uint32_t shard) const noexcept
+bool ClusterClient::may_be_taken_over(const Server& server) const noexcept
 {
-    const Server* node = known_ ? slots_[shard] : nullptr;
-    if (node == nullptr || !node->refuses()) {
-        return false;
-    }
-    const auto takeover = takeovers_.find(node);
-    return takeover == takeovers_.end() || !takeover->second.window.is_open(loop_.now());
-}
-
-ServerClock* ClusterClient::clock_of(std::uint32_t shard) const noexcept
-{
-    Server* node = slots_[shard];
-    return node == nullptr ? nullptr : &node->clock();
+    const auto takeover = takeovers_.find(&server);
+    return takeover != takeovers_.end() && takeover->second.window.is_open(loop_.now());
 }
 
 void ClusterClient::each_server(const std::function<void(Server&)>& visit)
@@ -77,12 +67,6 @@ void ClusterClient::each_server(const std::function<void(Server&)>& visit)
 std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
 {
     return hash_slot(key);
-}
-
-std::uint32_t ClusterClient::server_of(std::uint32_t shard) const noexcept
-{
-    const Server* node = slots_[shard];
-    return node == nullptr ? 0 : number_of(*node).value_or(0);
 }
 
 /// Derived from the name, because the workers may discover the nodes in different orders.

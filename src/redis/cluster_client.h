@@ -24,10 +24,6 @@ public:
     ~ClusterClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    std::uint32_t server_of(std::uint32_t shard) const noexcept override;
-    bool refuses(std::uint32_t shard) const noexcept override;
-    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
-
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -40,6 +36,8 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
+    Server* server_at(std::uint32_t shard) const noexcept override { return slots_[shard]; }
+    bool may_be_taken_over(const Server& server) const noexcept override;
     std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
     void server_changed(bool up) noexcept override { up ? retry_waiting_soon() : search_.want(); }
     Server& node_at(const Endpoint& endpoint);

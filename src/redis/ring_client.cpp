@@ -46,16 +46,6 @@ bool RingClient::route(Call& call)
     return servers_[*call.routing.shard]->send(call);
 }
 
-bool RingClient::refuses(std::uint32_t shard) const noexcept
-{
-    return servers_[shard]->refuses();
-}
-
-ServerClock* RingClient::clock_of(std::uint32_t shard) const noexcept
-{
-    return &servers_[shard]->clock();
-}
-
 void RingClient::each_server(const std::function<void(Server&)>& visit)
 {
     for (const auto& server : servers_) {

@@ -76,16 +76,6 @@ try {
     return false;
 }
 
-bool SentinelClient::refuses(std::uint32_t) const noexcept
-{
-    return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
-}
-
-ServerClock* SentinelClient::clock_of(std::uint32_t) const noexcept
-{
-    return master_ == nullptr ? nullptr : &master_->clock();
-}
-
 void SentinelClient::each_server(const std::function<void(Server&)>& visit)
 {
     if (master_ != nullptr) {

@@ -19,9 +19,6 @@ public:
     ~SentinelClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    bool refuses(std::uint32_t shard) const noexcept override;
-    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
-
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -32,6 +29,11 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
+    Server* server_at(std::uint32_t) const noexcept override { return master_.get(); }
+    bool may_be_taken_over(const Server&) const noexcept override
+    {
+        return takeover_.is_open(loop_.now());
+    }
     std::optional<std::uint32_t> number_of(const Server& server) const noexcept override
     {
         return &server == master_.get() ? std::optional<std::uint32_t>(0) : std::nullopt;
