@@ -333,7 +333,7 @@ void Connection::answered_with_error(
 void Connection::lose(std::string_view reason, Loss loss) noexcept
 {
     const milliseconds now = loop_.now();
-    const std::string unread = options_.password.lost(reason, now);
+    const std::string told = options_.password.lost(reason, now);
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
     handshake_.name_again(connecting && loss != Loss::good);
     // `reason` may be text of hiredis's context, which is freed last.
@@ -356,8 +356,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
     try {
-        owner_.connection_lost(
-            *this, unread.empty() ? reason : std::string(reason) + ", and " + unread, loss);
+        owner_.connection_lost(*this, told, loss);
     } catch (const std::exception&) {  // only the report of it was lost
     }
     if (pipeline != nullptr && !kept) {

@@ -199,14 +199,10 @@ void SentinelLink::connected() noexcept
 
 void SentinelLink::lose(std::string_view reason) noexcept
 {
-    char kept[256];  // the reason may be text of the context, which is freed here
-    std::size_t length = reason.copy(kept, sizeof(kept));
-    if (const std::string more = options_.password.lost(reason, loop_.now()); !more.empty()) {
-        length += std::string_view(", and ").copy(kept + length, sizeof(kept) - length);
-        length += more.copy(kept + length, sizeof(kept) - length);
-    }
+    // The reason may be text of the context, which is freed here.
+    const std::string told = options_.password.lost(reason, loop_.now());
     close();
-    owner_.link_lost(*this, { kept, length });
+    owner_.link_lost(*this, told);
 }
 
 }  // namespace ratelimit::redis
