@@ -2,6 +2,7 @@
 
 #include "redis/outbox.h"
 #include "redis/server.h"
+#include "redis/takeover_window.h"
 #include "redis/unsettled.h"
 #include "redis/waiting_calls.h"
 
@@ -227,6 +228,9 @@ protected:
     WaitingCalls waiting_;  // for the first map or master, or a takeover
 
     bool open() const noexcept { return state_ == State::open; }
+    /// Keeps the call until another server has taken over or its timeout has passed. False: no
+    /// takeover is expected.
+    bool wait(Call& call, TakeoverWindow& takeover) noexcept;
     /// Sends them again.
     void retry_waiting()
     {

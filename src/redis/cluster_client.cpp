@@ -210,21 +210,13 @@ bool ClusterClient::send_elsewhere(Call& call)
     return false;
 }
 
-/// Keeps the call until another server has taken over or its timeout has passed. False: no takeover
-/// is expected.
 bool ClusterClient::wait(Call& call) noexcept
 try {
-    TakeoverWindow& window = takeovers_[known_ ? slots_[*call.routing.shard] : nullptr].window;
-    if (!open() || !window.admits(call, loop_.now(), options_.server.timeout)) {
-        return false;
-    }
-    call.routing.redirections = 0;
-    call.routing.asking = false;
-    waiting_.add(call);
-    if (!retry_timer_->running()) {
+    const bool waits = Client::wait(call, takeovers_[slots_[*call.routing.shard]].window);
+    if (waits && !retry_timer_->running()) {
         retry_timer_->start(retry_pause);
     }
-    return true;
+    return waits;
 } catch (const std::exception&) {
     return false;
 }

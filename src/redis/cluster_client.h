@@ -5,7 +5,6 @@
 #include "redis/hash_slot.h"
 #include "redis/map_search.h"
 #include "redis/retired_servers.h"
-#include "redis/takeover_window.h"
 
 #include <array>
 #include <map>

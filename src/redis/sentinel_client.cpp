@@ -60,20 +60,7 @@ bool SentinelClient::route(Call& call)
     }
     // A call must not wait for a connection to a master that is away: it would miss the takeover.
     const bool usable = master_->ready() || !master_->away();
-    return (usable && master_->send(call)) || wait(call);
-}
-
-/// Keeps the call until there is another master or its timeout has passed. False: no takeover is
-/// expected.
-bool SentinelClient::wait(Call& call) noexcept
-try {
-    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
-        return false;
-    }
-    waiting_.add(call);
-    return true;
-} catch (const std::exception&) {
-    return false;
+    return (usable && master_->send(call)) || wait(call, takeover_);
 }
 
 void SentinelClient::each_server(const std::function<void(Server&)>& visit)
@@ -100,7 +87,8 @@ ErrorClass SentinelClient::classify_error(
         if (takeover_.first_error(loop_.now())) {
             error_reply(server, error);
         }
-        return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
+        return call != nullptr && wait(*call, takeover_) ? ErrorClass::redirected
+                                                         : ErrorClass::unreachable;
     }
     return call != nullptr && reroute(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }

@@ -5,7 +5,6 @@
 #include "redis/seeds.h"
 #include "redis/sentinel_link.h"
 #include "redis/staggered_tries.h"
-#include "redis/takeover_window.h"
 
 namespace ratelimit::redis {
 
@@ -42,7 +41,6 @@ private:
     void master_is(SentinelLink& link, const Endpoint& master) noexcept override;
     void link_lost(SentinelLink& link, std::string_view reason) noexcept override;
 
-    bool wait(Call& call) noexcept;
     void want_master() noexcept;
     void look_up() noexcept;
     bool try_candidate(std::size_t candidate) noexcept;
