@@ -113,10 +113,6 @@ public:
     }
 
     EventLoop& loop() noexcept { return loop_; }
-    std::unique_ptr<Timer> make_timer(std::function<void()> fired)
-    {
-        return loop_.make_timer(std::move(fired));
-    }
 
     /// The keys, or keys of blocks, whose count in Redis may differ from what requests used.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
