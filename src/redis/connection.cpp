@@ -55,7 +55,7 @@ void Connection::attempt()
         loop_, static_cast<PipelineOwner&>(*this), options_.timeout,
         options_.timeout + options_.breaker_open);
     std::string reason;
-    if (!pipeline_->connect(server_, reason)) {
+    if (!pipeline_->connect(loop_, server_, reason)) {
         lose(reason, is_own_lack(reason) ? Loss::starved : Loss::failed);
     }
 }

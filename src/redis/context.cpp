@@ -76,7 +76,7 @@ struct Context::Callbacks {
     }
 };
 
-bool Context::begin(EventLoop& loop, const Endpoint& server, std::string& reason)
+bool Context::connect(EventLoop& loop, const Endpoint& server, std::string& reason)
 {
     redisOptions options{};
     if (!server.unix_path.empty()) {

@@ -30,24 +30,23 @@ public:
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
 
+    /// Begins to connect, in the loop. False: it failed; see `reason`.
+    bool connect(EventLoop& loop, const Endpoint& server, std::string& reason);
     bool open() const noexcept { return context_ != nullptr; }
+    /// From now on it is encrypted. `host`: see TlsContext::start, which may throw.
+    void start_tls(const TlsContext& tls, const std::string& host);
     /// Null: no TLS.
     const ssl_st* tls() const noexcept { return tls_; }
-
-protected:
-    Context() = default;
-
-    /// Begins to connect, in the loop. False: it failed; see `reason`.
-    bool begin(EventLoop& loop, const Endpoint& server, std::string& reason);
     /// Adds commands to what is written at the end of the loop's turn. `reply`: call_replied gets
     /// the reply. False: out of memory, or it is closed.
     bool issue(std::string_view commands, bool reply = true) noexcept;
-    /// hiredis's, while it is open.
-    redisAsyncContext& context() const noexcept { return *context_; }
-    /// From now on it is encrypted. `host`: see TlsContext::start, which may throw.
-    void start_tls(const TlsContext& tls, const std::string& host);
     /// Closes it. None of the functions below is called any more.
     void free() noexcept;
+
+protected:
+    Context() = default;
+    /// hiredis's, while it is open.
+    redisAsyncContext& context() const noexcept { return *context_; }
 
 private:
     virtual void connected() noexcept = 0;

@@ -45,17 +45,6 @@ public:
     Pipeline(
         EventLoop& loop, PipelineOwner& owner, milliseconds timeout, milliseconds longest_silence);
     ~Pipeline() override { close(); }
-    Pipeline(const Pipeline&) = delete;
-    Pipeline& operator=(const Pipeline&) = delete;
-
-    /// Begins to connect. False: it failed; see `reason`.
-    bool connect(const Endpoint& server, std::string& reason)
-    {
-        return begin(loop_, server, reason);
-    }
-    using Context::free;  // the calls stay
-    using Context::issue;
-    using Context::start_tls;
 
     InFlight& calls() noexcept { return in_flight_; }
     const InFlight& calls() const noexcept { return in_flight_; }
@@ -71,7 +60,8 @@ public:
     /// PipelineOwner::silent is called at this time, if it is open then, and not before.
     void silent_at(milliseconds time) noexcept;
 
-    /// As free, with a reset: commands that the network has not delivered are never executed.
+    /// As free, which leaves the calls, with a reset: commands that the network has not delivered
+    /// are never executed.
     void abort() noexcept;
     /// Aborts, and ends the calls.
     void close() noexcept;

@@ -54,7 +54,7 @@ SentinelLink::SentinelLink(
 
 void SentinelLink::start() noexcept
 {
-    contained([this] { connect(); });
+    contained([this] { begin(); });
 }
 
 void SentinelLink::close() noexcept
@@ -63,10 +63,10 @@ void SentinelLink::close() noexcept
     free();
 }
 
-void SentinelLink::connect()
+void SentinelLink::begin()
 {
     std::string reason;
-    if (!begin(loop_, sentinel_, reason)) {
+    if (!connect(loop_, sentinel_, reason)) {
         lose(reason);
         return;
     }

@@ -29,7 +29,7 @@ public:
 /// seconds after it has made it one (+promoted-slave); the others report +switch-master at once. A
 /// sentinel that is silent for a second is probed; if it does not reply, the link is lost. With a
 /// sentinel that hangs, calls would stay with a master that has been replaced.
-class SentinelLink final : public Context {
+class SentinelLink final : private Context {
 public:
     /// `options`: with the sentinel's username and password. They must outlive this object.
     SentinelLink(
@@ -38,6 +38,7 @@ public:
 
     void start() noexcept;
     void close() noexcept;
+    using Context::open;
 
 private:
     static constexpr milliseconds most_silence{ 1000 };
@@ -46,7 +47,7 @@ private:
 
     template <class Body>
     void contained(Body&& body) noexcept;
-    void connect();
+    void begin();
     void begin_handshake();
     void answered(const redisReply& reply);
     void named(const redisReply& reply);

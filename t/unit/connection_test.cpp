@@ -26,7 +26,7 @@ TEST(Context, without_a_buffer_which_hiredis_had_no_memory_for_takes_no_command)
         bool takes_one_without_a_buffer(LibeventLoop& loop, std::uint16_t port)
         {
             std::string reason;
-            const bool begun = begin(loop, redis::announced_endpoint("127.0.0.1", port), reason);
+            const bool begun = connect(loop, redis::announced_endpoint("127.0.0.1", port), reason);
             char* const buffer = std::exchange(context().c.obuf, nullptr);
             const bool takes = issue("*1\r\n$4\r\nPING\r\n");
             context().c.obuf = buffer;
