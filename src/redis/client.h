@@ -232,6 +232,8 @@ protected:
     {
         waiting_.release([this](Call& call) { return route(call); });
     }
+    /// Whether it was ever known which servers have the keys. Until then calls wait for that.
+    bool known() const noexcept { return !known_servers_.empty(); }
     /// See ClientEvents.
     void servers_known(std::string text)
     {
@@ -242,6 +244,9 @@ protected:
     }
     void servers_unknown(std::string_view reason) noexcept
     {
+        if (!known()) {
+            waiting_.end_all();
+        }
         if (!std::exchange(unknown_reported_, true)) {
             events_.servers_unknown(reason);
         }

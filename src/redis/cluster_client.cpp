@@ -34,7 +34,7 @@ void ClusterClient::disconnect() noexcept
 
 bool ClusterClient::route(Call& call)
 {
-    if (!known_) {
+    if (!known()) {
         if (!search_.running()) {
             return false;
         }
@@ -235,20 +235,11 @@ void ClusterClient::map_found(std::span<const SlotRange> map)
     owners.erase(nullptr);
     retire_unused(owners);
     report_masters(owners);
-    known_ = true;
     if (std::any_of(
             nodes_.begin(), nodes_.end(), [](const auto& node) { return node.second->away(); })) {
         search_.want();
     }
     retry_waiting();
-}
-
-void ClusterClient::map_not_found(std::string_view reason) noexcept
-{
-    if (!known_) {
-        waiting_.end_all();
-    }
-    servers_unknown(reason);
 }
 
 void ClusterClient::use_map(std::span<const SlotRange> map)

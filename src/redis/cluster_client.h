@@ -49,7 +49,7 @@ private:
     void retry_waiting_soon() noexcept;
 
     void map_found(std::span<const SlotRange> map) override;
-    void map_not_found(std::string_view reason) noexcept override;
+    void map_not_found(std::string_view reason) noexcept override { servers_unknown(reason); }
     void use_map(std::span<const SlotRange> map);
     void retire_unused(const std::set<const Server*>& owners);
     void report_masters(const std::set<const Server*>& owners);
@@ -68,7 +68,6 @@ private:
     std::map<const Server*, milliseconds> asked_;  // nodes that ASK named, and when last
     TakeoverWindow errors_;
     std::unique_ptr<Timer> retry_timer_;  // until waiting calls are sent again
-    bool known_ = false;
 };
 
 }  // namespace ratelimit::redis

@@ -143,9 +143,6 @@ try {
 /// No sentinel has named the master.
 void SentinelClient::exhausted() noexcept
 {
-    if (master_ == nullptr) {
-        waiting_.end_all();
-    }
     sentinels_.look_up();
     servers_unknown(reason_);
     want_master();
