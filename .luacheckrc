@@ -3,4 +3,4 @@
 std = "lua51"
 max_line_length = 100
 read_globals = { "redis", "struct", "KEYS", "ARGV" }
-ignore = { "21./param", "212/now", "212/holder", "211/holder_at", "2../server_now", "211/stored", "[23]../detail", "4[23]." }
+ignore = { "21./param", "212/now", "212/holder_at", "211/holder", "2../server_now", "211/stored", "[23]../detail", "4[23]." }

@@ -10,7 +10,7 @@
 -- sequence.lua runs check and commit in one scope, here they are two functions. So a commit must use
 -- no local of the check but those under "keeps".
 
-local function check(key, now, quota, window, param, cost, holder)
+local function check(key, now, quota, window, param, cost, holder_at)
 local stored
 --- read
 --- check

@@ -4,20 +4,20 @@
 -- given in runs: the requests of a run follow one another and have the same costs.
 --
 -- KEYS     one key for each limit, then one for the block of each limit that has one
--- ARGV     the number of limits; for each limit: algorithm (code), mode, then as in sequence.lua: now,
---          quota, window, param, and holder; then for each run: the number of requests, and their cost
---          for each limit. At the end, if the call was sent again because its connection was lost,
---          its age: how long ago it was sent first, at the most (us)
+-- ARGV[1]  for each limit ten doubles, little-endian: algorithm (code), mode, then as in sequence.lua:
+--          now, quota, window, param, and the four of a holder, which only concurrency.lua reads
 --          mode: 1 for a shadow limit, otherwise 0; and twice the index of the key of its block, if it
 --          has one
---          holder: the four doubles more of concurrency.lua, otherwise empty
--- returns  a string of signed 64-bit big-endian integers. For each run and each limit of it:
+-- ARGV[2]  in doubles, for each run: the number of requests, and their cost for each limit. At the end,
+--          if the call was sent again because its connection was lost, its age: how long ago it was
+--          sent first, at the most (us)
+-- returns  a string of little-endian doubles. For each run and each limit of it:
 --            taken        requests that pass: the first ones of the run. They were counted
+--            detail       of the algorithm's commit; 0 if nothing was counted
 --            verdict      of the next request of the run, as in sequence.lua
 --            remaining    requests, after those counted
 --            reset        us, after those counted
 --            retry        us, of a request that the limit refuses; otherwise 0; -1: never
---            detail       of the algorithm's commit; 0 if nothing was counted
 --            before       the reset before the requests were counted, us; 0 if nothing was counted.
 --                         Of concurrency the place of the holder
 --          At the end this server's time, us since the epoch; 0: no limit needed it.
@@ -31,23 +31,19 @@
 -- since the call was sent first may rest on what that counted: it refuses no request of the call, and
 -- is dropped. No refusal begins a block as long as what the call counted may have been counted
 -- before. What a concurrency limit counts is exact all the same.
---
--- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
--- wrap at 2^63.
 
-local call, pack = redis.call, struct.pack
+local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local floor, max = math.floor, math.max
 local server_now  -- this server's time, once read: a check compares `now` with it
-local holder_at = 1  -- the holder of a limit is an ARGV
+local holder = ARGV[1]
 --- record
 local algorithms = {}
 --- algorithms
-local fields = 7
 local late = 60000000  -- us: a refusal is stated sooner
-local limits = ARGV[1] + 0
+local limits = #ARGV[1] / 80
 local answer, server_time = {}, 0
-local runs = (#ARGV - 1 - limits * fields) / (1 + limits)
-local age = runs % 1 > 0 and ARGV[#ARGV] + 0.0  -- of a call that was sent again
+local runs = #ARGV[2] / 8 / (1 + limits)
+local age = runs % 1 > 0 and unpack('<d', ARGV[2], #ARGV[2] - 7)  -- of a call that was sent again
 local passed = {}  -- by limit: the cost of the requests of the call that pass
 
 local function time_of(now)
@@ -85,7 +81,7 @@ local function spare_for(block_key, blocked, now, counts, quota, window, param, 
     end
 end
 
--- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
+-- Decides one run by the limits from the i-th on. Its numbers begin at this byte, and the limits
 -- before the i-th admit `counted` of its requests, and `passing` if those that may have been counted
 -- before pass, too. Returns both numbers for all limits. A limit commits after the recursion has
 -- decided the limits behind it, so its state needs to be kept only in locals.
@@ -93,27 +89,26 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if i > limits then
         return counted, passing
     end
-    local from = (i - 1) * fields + 1
-    local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0.0)
-    local quota, window = ARGV[from + 4] + 0.0, ARGV[from + 5] + 0.0
-    local param, cost, holder = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0, ARGV[from + 7]
+    local algorithm, mode, now, quota, window, param, holder_at = unpack(
+        '<dddddd', ARGV[1], i * 80 - 79)
+    local counts, key, cost = algorithms[algorithm], KEYS[i], unpack('<d', ARGV[2], at + i * 8)
     local check, commit = counts.check, counts.commit
-    local mode = ARGV[from + 2] + 0
+    now = time_of(now)
     local enforced, block_key = mode % 2 == 0, KEYS[floor(mode / 2)]
     local blocked, spared, allowed, record, _ = 0, 0
     if block_key then
 --- fetch
 --- read
-        if age and blocked > 0 and struct.unpack('<d', record) >= now - age then blocked = 0 end
+        if age and blocked > 0 and unpack('<d', record) >= now - age then blocked = 0 end
     end
 
-    local granted, a, b, c, d, e, f, g, h, j = check(key, now, quota, window, param, cost, holder)
+    local granted, a, b, c, d, e, f, g, h, j = check(key, now, quota, window, param, cost, holder_at)
 --- apply
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
         if counts.exact then  -- units that do not count any longer are swept if they would refuse one
             _, a, b, c, d, e, f, g, h, j = check(
-                key, now, quota, window, param, requests * cost, holder)
+                key, now, quota, window, param, requests * cost, holder_at)
         end
         -- Writes nothing: with f, whether a statement is new, concurrency would write its state twice.
         fit = math.min(requests, max(1, floor(commit(
@@ -134,7 +129,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
         remaining, reset, retry, detail, before = commit(
             key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g, h, j)
         if fit == taken and taken < requests then
-            granted, a, b, c, d, e, f, g, h, j = check(key, now, quota, window, param, cost, holder)
+            granted, a, b, c, d, e, f, g, h, j = check(key, now, quota, window, param, cost, holder_at)
             remaining, reset, retry = commit(
                 key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g, h, j)
         end
@@ -146,16 +141,16 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if age and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
     local verdict = (most > through and 1 or 0) + 2 * spared + 4 * blocked
     answer[answers_before + i] = pack(
-        '>i8i8i8i8i8i8i8', through, verdict, remaining, reset, retry, detail or 0, before or 0)
+        '<ddddddd', through, detail or 0, verdict, remaining, reset, retry, before or 0)
     return counted, passing
 end
 
 runs = floor(runs)
 for run = 0, runs - 1 do
-    local at = 1 + limits * fields + run * (1 + limits) + 1
-    local requests = ARGV[at] + 0.0
+    local at = run * (1 + limits) * 8 + 1
+    local requests = unpack('<d', ARGV[2], at)
     decide(1, at, run * limits, requests, requests, requests)
 end
 
-answer[runs * limits + 1] = pack('>i8', server_time)
+answer[runs * limits + 1] = pack('<d', server_time)
 return table.concat(answer)

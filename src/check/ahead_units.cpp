@@ -76,7 +76,7 @@ AheadUnits::AheadUnits(redis::Client& client, microseconds (*clock)() noexcept)
     : client_(client),
       clock_(clock),
       group_(client.outbox().add_group()),
-      pause_timer_(client.make_timer([this] { send_paused(); }))
+      pause_timer_(client.loop().make_timer([this] { send_paused(); }))
 {
 }
 

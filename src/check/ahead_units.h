@@ -42,7 +42,7 @@ private:
     friend class AheadUnits;
 
     std::string_view routing_key() const noexcept override { return redis_key_; }
-    redis::ScriptId script() const noexcept override { return receipt_.scripts.report; }
+    redis::ScriptId script() const noexcept override { return receipt_.scripts.charge; }
     const redis::BatchFormat& format() const noexcept override { return charge_format; }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     Terms terms() const noexcept override;

@@ -163,7 +163,7 @@ void CheckMessage::write(redis::CommandBuffer& command) const
     const auto again =
         repeated() ? runs_.numbers_again(2 * client_->longest_wait()) : std::vector<std::int64_t>();
     const auto numbers = repeated() ? std::span<const std::int64_t>(again) : runs_.numbers();
-    command.begin_script(several_, several_argument_count(limits_, numbers));
+    command.begin_script(several_, several_argument_count(limits_));
     write_several_arguments(limits_, numbers, command);
 }
 

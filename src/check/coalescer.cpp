@@ -145,7 +145,7 @@ unsigned KeyQueue::overdue() const noexcept
 void KeyQueue::watch_deadlines(const PartList& requests) noexcept
 try {
     if (deadlines_ == nullptr) {
-        deadlines_ = all_.client_.make_timer([this] { fail_overdue(); });
+        deadlines_ = all_.client_.loop().make_timer([this] { fail_overdue(); });
         deadlines_->delay_exit(true);
     }
     const auto left = requests.front().since + patience_ - all_.client_.now();

@@ -17,7 +17,7 @@ Holdings::Holdings(Parts parts)
       id_(static_cast<std::int64_t>(random_number() >> 11U | 1U)),  // a double is exact for it
       longest_delay_(client_.longest_wait() + client_.usual_wait()),
       group_(client_.outbox().add_group()),
-      timer_(client_.make_timer([this] { fire(); }))
+      timer_(client_.loop().make_timer([this] { fire(); }))
 {
 }
 

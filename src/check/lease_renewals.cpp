@@ -7,7 +7,7 @@ namespace ratelimit {
 
 void LeaseRenewal::write(redis::CommandBuffer& command) const
 {
-    command.begin_script(limit_.scripts.several, several_argument_count(limits(), run_));
+    command.begin_script(limit_.scripts.several, several_argument_count(limits()));
     write_several_arguments(limits(), run_, command);
 }
 

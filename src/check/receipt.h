@@ -18,10 +18,9 @@ struct CheckScripts {
     redis::ScriptId refund = redis::ScriptId::none;
     SequenceScripts* sequences = nullptr;  // null: `several` decides every request
     std::size_t bit = 0;                   // the limit's, in `sequences`
-    redis::ScriptId charge{};
+    redis::ScriptId charge{};              // of a limit with charge=, or of a zone with ahead=
     redis::ScriptId statement = redis::ScriptId::none;  // of a concurrency limit
     redis::ScriptId block = redis::ScriptId::none;      // of a limit with a block
-    redis::ScriptId report{};                           // of a limit of a zone with ahead=
 
     /// Whether the check counts nothing, and nothing is settled: the API looks at a key.
     bool only_look() const noexcept

@@ -39,20 +39,6 @@ std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
              param_of(check) };
 }
 
-void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
-{
-    for (const std::int64_t number : numbers_of(check)) {
-        arguments.arg(number);
-    }
-    if (!counts_at_one_time(check.policy.algorithm)) {
-        arguments.arg(std::string_view{});
-        return;
-    }
-    arguments.begin_packed(numbers_of_holder);
-    write_holder(check, arguments);
-    arguments.end_packed();
-}
-
 }  // namespace
 
 std::size_t count_blocks(std::span<const LimitCheck> checks) noexcept
@@ -92,10 +78,9 @@ void write_statement(const Statement& statement, redis::ScriptArguments& argumen
     arguments.packed(std::array{ holder, number, base, place });
 }
 
-redis::ArgumentCount several_argument_count(
-    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs) noexcept
+redis::ArgumentCount several_argument_count(std::span<const LimitCheck> checks) noexcept
 {
-    return { checks.size() + count_blocks(checks), 1 + checks.size() * 7 + runs.size() };
+    return { checks.size() + count_blocks(checks), 2 };
 }
 
 void write_several_arguments(
@@ -103,16 +88,19 @@ void write_several_arguments(
     redis::ScriptArguments& arguments)
 {
     write_check_keys(checks, arguments);
-    arguments.arg(static_cast<std::int64_t>(checks.size()));
+    arguments.begin_packed();
     auto last_key = static_cast<std::int64_t>(checks.size());
     for (const LimitCheck& check : checks) {
-        arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
-        arguments.arg((blocks(check) ? 2 * ++last_key : 0) + (check.shadow ? 1 : 0));
-        write_limit(check, arguments);
+        const auto [now, quota, window, param] = numbers_of(check);
+        const std::int64_t mode = (blocks(check) ? 2 * ++last_key : 0) + (check.shadow ? 1 : 0);
+        arguments.packed(std::array{ static_cast<std::int64_t>(check.policy.algorithm), mode, now,
+                                     quota, window, param });
+        write_statement(statement_of(check), arguments);
     }
-    for (const std::int64_t number : runs) {
-        arguments.arg(number);
-    }
+    arguments.end_packed();
+    arguments.begin_packed();
+    arguments.packed(runs);
+    arguments.end_packed();
 }
 
 void write_refund_numbers(

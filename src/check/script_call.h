@@ -38,17 +38,16 @@ struct LimitCheck {
 ///   sequence  KEYS key... block_key..., of each request in turn; ARGV[1] for each limit: now quota
 ///             window param cost; ARGV[2], for concurrency, its Statement. One packed argument
 ///             costs Redis less than five for each limit.
-///   several   KEYS key... block_key...; ARGV the number of limits; for each: algorithm mode now
-///             quota window param holder; then for each run of requests with the same costs: their
-///             number, and the cost for each limit
+///   several   KEYS key... block_key...; ARGV[1] for each limit: algorithm mode now quota window
+///             param, and its Statement; ARGV[2] for each run of requests with the same costs:
+///             their number, and the cost for each limit
 /// mode: whether the limit is a shadow, and where its block is (lua/several.lua). now: microseconds
 /// since the epoch, 0: Redis's TIME. window: microseconds. quota: for windows and concurrency less
 /// the reserve (Policy::limit), so that a script knows no reserves. param: the capacity less the
 /// reserve for token_bucket, leaky_bucket and gcra, the bucket's width in microseconds for
 /// sliding_window_buckets, Statement::longest_delay for concurrency, Policy::begin for
-/// fixed_window, else 0. holder: the Statement of a concurrency limit, packed, else empty.
+/// fixed_window, else 0.
 inline constexpr std::size_t numbers_of_limit = 5;
-inline constexpr std::size_t numbers_of_holder = 4;
 /// Numbers of the answer of a limit (lua/sequence.lua), each a double; at the end of the reply is
 /// one more, Redis's time.
 inline constexpr std::size_t whole_answer = 5;
@@ -63,18 +62,17 @@ constexpr std::size_t answer_numbers(Algorithm algorithm, bool blocks) noexcept
 constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = false) noexcept
 {
     return { .keys = blocks ? 2U : 1U,
-             .numbers = numbers_of_limit,
              .reply_bytes = answer_numbers(algorithm, blocks) * sizeof(double),
              .shared_bytes = sizeof(double),
-             .numbers_once = true,
-             .own_numbers = counts_at_one_time(algorithm) ? numbers_of_holder : 0 };
+             .numbers_once = numbers_of_limit,
+             .own_numbers = counts_at_one_time(algorithm) };
 }
-/// For charge_script and report_script.
-inline constexpr redis::BatchFormat charge_format{ .keys = 1,
-                                                   .numbers = numbers_of_limit,
-                                                   .reply_bytes = whole_answer * sizeof(double),
+/// For charge_script.
+inline constexpr redis::BatchFormat charge_format{ .reply_bytes = whole_answer * sizeof(double),
                                                    .shared_bytes = sizeof(double),
-                                                   .numbers_once = true };
+                                                   .numbers_once = numbers_of_limit };
+/// For refund_script and block_script.
+inline constexpr redis::BatchFormat byte_format{ .reply_bytes = 1 };
 /// KEYS of one request, for both kinds of script.
 void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);
 /// Whether the check reads a block.
@@ -91,15 +89,13 @@ void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments);
 void write_statement(const Statement& statement, redis::ScriptArguments& arguments);
 
 /// `runs`: Runs::numbers(), or numbers_again().
-redis::ArgumentCount several_argument_count(
-    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs) noexcept;
+redis::ArgumentCount several_argument_count(std::span<const LimitCheck> checks) noexcept;
 void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments);
 
 /// The numbers of one key of refund_script: algorithm taken reset now quota window param cost.
 /// `check` has the policy by which the cost was counted, and the time of the refund.
-inline constexpr redis::BatchFormat refund_format{ 1, 8, 1 };
 void write_refund_numbers(
     const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments);
 
@@ -114,7 +110,6 @@ struct BlockStatement {
     microseconds lasts{ 0 };   // how long the units count from now on; 0: they are returned
 };
 /// The numbers of one key of block_script: now, and the statement.
-inline constexpr redis::BatchFormat block_format{ 1, 5, 1 };
 void write_block_numbers(
     std::optional<microseconds> now, const BlockStatement& statement,
     redis::ScriptArguments& arguments);

@@ -18,50 +18,10 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::size_t field_size = 8;
-constexpr std::size_t several_fields = 7;
+constexpr double ignored_retry = -2;  // of a statement
 
-/// The 64 bits at the beginning, whose bytes are in this order.
-template <std::endian order>
-std::uint64_t bits_of(const char* bytes) noexcept
-{
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, bytes, sizeof(bits));
-    return order == std::endian::native ? bits : __builtin_bswap64(bits);
-}
-
-std::int64_t field(const char* fields, std::size_t index) noexcept
-{
-    return static_cast<std::int64_t>(bits_of<std::endian::big>(fields + index * field_size));
-}
-
-/// `retry` of a statement that was ignored.
-constexpr std::int64_t ignored_retry = -2;
-
-struct StateNumbers {
-    std::int64_t verdict;
-    std::int64_t remaining;
-    std::int64_t reset;
-    std::int64_t retry;
-};
-
-/// Bit 0 of the verdict: granted. Bit 1: no refusal begins a block now. The other bits: what is
-/// left of the key's block (us).
-void read_state(const Policy& policy, const StateNumbers& numbers, KeyReply& reply) noexcept
-{
-    const auto [verdict, remaining, reset, retry] = numbers;
-    reply.admits_next = (verdict & 1) != 0;
-    reply.spared = (verdict & 2) != 0;
-    reply.blocked = microseconds{ verdict >> 2 };
-    reply.remaining = std::min(remaining, policy.limit());
-    reply.reset = microseconds{ reset };
-    reply.retry_after = retry < 0 ? std::nullopt : std::optional{ microseconds{ retry } };
-    reply.ignored = retry == ignored_retry;
-}
-
-/// Verdict, remaining, reset and retry. Scripts compute no larger numbers, even from foreign times,
-/// of 56 bits; no sum or small multiple of them overflows.
-constexpr std::int64_t largest_whole = std::int64_t{ 1 } << 58U;
+/// Scripts compute no larger numbers, even from foreign times, of 56 bits; no sum or small multiple
+/// of them overflows.
 constexpr double largest = 0x1p58;
 
 /// With a later time, a double could not tell the numbers of statements apart.
@@ -73,7 +33,15 @@ bool good_time(microseconds since_epoch) noexcept
 /// The double at the beginning.
 double real(std::string_view bytes) noexcept
 {
-    return std::bit_cast<double>(bits_of<std::endian::little>(bytes.data()));
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, bytes.data(), sizeof(bits));
+    return std::bit_cast<double>(
+        std::endian::native == std::endian::little ? bits : __builtin_bswap64(bits));
+}
+
+bool is_good(double number) noexcept
+{
+    return number >= 0 && number <= largest;
 }
 
 std::int64_t whole(double number) noexcept
@@ -222,16 +190,37 @@ bool SequenceReader::next_whole(const Policy& policy, KeyReply& reply) noexcept
     const double retry = at(3);
     const double before = at(4);
     left_.remove_prefix(whole_answer * sizeof(double));
-    const auto is_good = [](double number) { return number >= 0 && number <= largest; };
     if (!is_good(verdict) || !is_good(remaining) || !is_good(reset) || !is_good(before)
         || !(retry >= ignored_retry && retry <= largest)) {
         return false;
     }
     reply = {};
-    read_state(policy, { whole(verdict), whole(remaining), whole(reset), whole(retry) }, reply);
+    reply.admits_next = (whole(verdict) & 1) != 0;
+    reply.spared = (whole(verdict) & 2) != 0;
+    reply.blocked = microseconds{ whole(verdict) >> 2 };
     reply.taken = reply.admits_next ? 1 : 0;
+    reply.remaining = std::min(whole(remaining), policy.limit());
+    reply.reset = microseconds{ whole(reset) };
+    reply.retry_after = retry < 0 ? std::nullopt : std::optional{ microseconds{ whole(retry) } };
+    reply.ignored = retry == ignored_retry;
     reply.reset_before = microseconds{ whole(before) };
     reply.server_time = server_time_;
+    return true;
+}
+
+bool SequenceReader::next_of_run(const Policy& policy, KeyReply& reply) noexcept
+{
+    if (left_.size() < 2 * sizeof(double)) {
+        return false;
+    }
+    const double taken = take();
+    const double detail = take();
+    if (!is_good(taken) || !is_good(detail) || !next_whole(policy, reply)) {
+        return false;
+    }
+    reply.taken = whole(taken);
+    reply.detail = whole(detail);
+    reply.place = reply.taken > 0 ? reply.reset_before.count() : -1;
     return true;
 }
 
@@ -252,31 +241,19 @@ bool read_several_reply(
     const redisReply& reply, std::span<const LimitCheck> limits, std::size_t runs,
     std::vector<KeyReply>& replies) noexcept
 try {
-    const std::size_t answers = runs * limits.size();
-    const std::size_t numbers = answers * several_fields;
-    if (reply.type != REDIS_REPLY_STRING || reply.len != (numbers + 1) * field_size) {
+    if (reply.type != REDIS_REPLY_STRING || reply.len < sizeof(double)) {
         return false;
     }
-    const microseconds server_time{ field(reply.str, numbers) };
-    bool good = good_time(server_time);
-    replies.resize(answers);
-    std::size_t at = 0;
+    const std::string_view text{ reply.str, reply.len };
+    const std::size_t own = text.size() - sizeof(double);
+    SequenceReader reader({ text.substr(0, own), text.substr(own) });
+    replies.resize(runs * limits.size());
     for (std::size_t i = 0; KeyReply & answer : replies) {
-        std::array<std::int64_t, several_fields> fields{};
-        std::ranges::generate(fields, [&] { return field(reply.str, at++); });
-        const auto [taken, verdict, remaining, reset, retry, detail, before] = fields;
-        answer = {};
-        answer.taken = taken;
-        read_state(
-            limits[i++ % limits.size()].policy, { verdict, remaining, reset, retry }, answer);
-        answer.detail = detail;
-        answer.reset_before = microseconds{ before };
-        answer.place = taken > 0 ? before : -1;
-        answer.server_time = server_time;
-        good = good && std::min({ taken, verdict, remaining, reset, detail, before }) >= 0
-            && retry >= ignored_retry && std::max({ remaining, reset, retry }) <= largest_whole;
+        if (!reader.next_of_run(limits[i++ % limits.size()].policy, answer)) {
+            return false;
+        }
     }
-    return good;
+    return reader.at_end();
 } catch (const std::exception&) {
     return false;
 }

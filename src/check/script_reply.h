@@ -22,8 +22,8 @@ struct KeyReply : RunReply {
     microseconds server_time{ 0 };  // since the epoch; 0: no limit needed Redis's clock
 };
 
-/// Reads the answers to a request of a sequence, limit by limit (lua/sequence.lua), from its part
-/// of the reply: doubles, and Redis's time for all calls.
+/// Reads the answers to a request of a sequence (lua/sequence.lua), limit by limit, or to the runs
+/// of a call (lua/several.lua): doubles, and Redis's time for all calls.
 class SequenceReader {
 public:
     explicit SequenceReader(redis::ReplyPart part) noexcept;
@@ -33,6 +33,8 @@ public:
     bool next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
     /// As next, of an answer with all numbers.
     bool next_whole(const Policy& policy, KeyReply& reply) noexcept;
+    /// The answer of the next limit to a run.
+    bool next_of_run(const Policy& policy, KeyReply& reply) noexcept;
     bool at_end() const noexcept { return left_.empty(); }
 
 private:
@@ -46,7 +48,7 @@ private:
 bool read_sequence_reply(
     redis::ReplyPart part, const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
 
-/// The same of charge_script and report_script.
+/// The same of charge_script.
 bool read_whole_reply(redis::ReplyPart part, const Policy& policy, KeyReply& reply) noexcept;
 
 /// The answers of one request as it was counted: in all limits or in none, a shadow aside.
@@ -75,10 +77,8 @@ try {
     return false;
 }
 
-/// The reply of several_script, by run and limit (Runs::reply_of). It must be a string of signed
-/// 64-bit big-endian integers, seven for each (taken, verdict, remaining, reset, retry, detail,
-/// before: see lua/several.lua), then Redis's time. What remains is within the limit, as by next.
-/// False: it is malformed, or there is no memory.
+/// The reply of several_script, by run and limit (Runs::reply_of). False: it is malformed, or there
+/// is no memory.
 bool read_several_reply(
     const redisReply& reply, std::span<const LimitCheck> limits, std::size_t runs,
     std::vector<KeyReply>& replies) noexcept;

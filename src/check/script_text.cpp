@@ -54,12 +54,12 @@ std::string filled(Pieces frame, Pieces source)
     return text;
 }
 
-/// Lua that fills a frame's table `algorithms`, by code, which is a number or a text. `functions`
-/// is the frame that makes functions of an algorithm's file, `entry(algorithm)` a table entry made
-/// of them. Each file gets a block of its own, because all files use the same function names.
+/// Lua that fills a frame's table `algorithms`, by code. `functions` is the frame that makes
+/// functions of an algorithm's file, `entry(algorithm)` a table entry made of them. Each file gets
+/// a block of its own, because all files use the same function names.
 std::string table_of(
     const std::bitset<algorithm_count>& algorithms, Pieces functions,
-    std::string_view (*entry)(Algorithm) noexcept, bool numbers)
+    std::string_view (*entry)(Algorithm) noexcept)
 {
     std::string text;
     Pieces last;
@@ -73,7 +73,7 @@ std::string table_of(
             text += filled(functions, source);
             last = source;
         }
-        text += "algorithms[" + (numbers ? to_string(i) : "'" + to_string(i) + "'") + "] = ";
+        text += "algorithms[" + to_string(i) + "] = ";
         text += entry(static_cast<Algorithm>(i));
         text += "\n";
     }
@@ -228,16 +228,9 @@ bool begins_function(std::size_t index) noexcept
     return index > 0 && index % limits == 0;
 }
 
-/// What a sequence does with the costs.
-enum class Counts : std::uint8_t {
-    as_admitted,
-    all,       // also beyond the limit
-    reported,  // the same, and tells how many are beyond it
-};
-
-std::string script_of(std::span<const SequenceLimit> limits, Counts counts)
+/// `all`: counts also the costs beyond the limit, and tells how many of the units those are.
+std::string script_of(std::span<const SequenceLimit> limits, bool all)
 {
-    const bool all = counts != Counts::as_admitted;
     SequenceParts parts(limits, all);
     std::string text = parts.begin();
     const auto add = [&text](Pieces source, std::string_view name) {
@@ -271,10 +264,10 @@ std::string script_of(std::span<const SequenceLimit> limits, Counts counts)
             if (limits[i].blocks) {
                 add(lua::sequence, "block_commit");
             }
-            text += counts == Counts::all ? "local before = 0\n" : piece_of(source, "before");
+            text += all ? "local before = 0\n" : piece_of(source, "before");
             add(source, "commit");
             add(source, "numbers");
-            text += counts == Counts::reported ? piece_of(source, "beyond") : "";
+            text += all ? piece_of(source, "beyond") : "";
             add(lua::sequence, "answer");
         }
         text += "end\n";
@@ -290,20 +283,20 @@ std::string script_of(std::span<const SequenceLimit> limits, Counts counts)
 
 redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexcept
 {
-    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double), .numbers_once = true };
+    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double) };
     for (const SequenceLimit& limit : limits) {
         const auto each = single_format(limit.algorithm, limit.blocks);
         all.keys += each.keys;
-        all.numbers += each.numbers;
         all.reply_bytes += each.reply_bytes;
-        all.own_numbers += each.own_numbers;
+        all.numbers_once += each.numbers_once;
+        all.own_numbers = all.own_numbers || each.own_numbers;
     }
     return all;
 }
 
 std::string sequence_script(std::span<const SequenceLimit> limits)
 {
-    return script_of(limits, Counts::as_admitted);
+    return script_of(limits, false);
 }
 
 std::string single_script(Algorithm algorithm, bool blocks)
@@ -315,13 +308,7 @@ std::string single_script(Algorithm algorithm, bool blocks)
 std::string charge_script(Algorithm algorithm)
 {
     const SequenceLimit limit{ algorithm };
-    return script_of({ &limit, 1 }, Counts::all);
-}
-
-std::string report_script(Algorithm algorithm)
-{
-    const SequenceLimit limit{ algorithm };
-    return script_of({ &limit, 1 }, Counts::reported);
+    return script_of({ &limit, 1 }, true);
 }
 
 std::string block_script()
@@ -344,7 +331,7 @@ std::string several_script(std::span<const Algorithm> algorithms)
             : "{ check = check, commit = commit }";
     };
     return "local value_of\n" + std::string(lua::value)
-        + with_algorithms(lua::several, table_of(used, lua::functions, entry, false));
+        + with_algorithms(lua::several, table_of(used, lua::functions, entry));
 }
 
 std::string peek_script(std::span<const Algorithm> algorithms)
@@ -358,7 +345,7 @@ std::string refund_script()
     refundable.set().reset(static_cast<std::size_t>(Algorithm::concurrency));
     constexpr lua::Piece refund_alone[] = { { "refund", "" } };
     const auto entry = [](Algorithm) noexcept { return std::string_view("refund"); };
-    return with_algorithms(lua::refund, table_of(refundable, refund_alone, entry, true));
+    return with_algorithms(lua::refund, table_of(refundable, refund_alone, entry));
 }
 
 }  // namespace ratelimit

@@ -37,13 +37,9 @@ std::string several_script(std::span<const Algorithm> algorithms);
 std::string peek_script(std::span<const Algorithm> algorithms);
 
 /// Counts the cost of each request even if it exceeds the limit (lua/sequence.lua, with the charge
-/// of the algorithm). Arguments and replies are those of single_script; every reply is granted, and
-/// has no reset before.
+/// of the algorithm). Arguments and replies are those of single_script; every reply is granted, has
+/// no reset before, and `retry` is how many of the units are beyond the limit.
 std::string charge_script(Algorithm algorithm);
-
-/// As charge_script, for units that passed ahead of Redis: the replies have the reset before, and
-/// `retry` is how many of the units are beyond the limit.
-std::string report_script(Algorithm algorithm);
 
 /// Begins and lifts blocks of keys (lua/block.lua).
 std::string block_script();

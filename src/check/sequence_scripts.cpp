@@ -28,7 +28,7 @@ const SequenceScripts::Sequence* SequenceScripts::make(std::size_t limits) noexc
 try {
     const bool alone = std::has_single_bit(limits);
     const bool chosen = !alone && limits != bit(limits_.size()) - 1;
-    if (chosen && (choices_ >= most_choices || scripts_.full())) {
+    if (chosen && (made_.size() >= most_choices || scripts_.full())) {
         return nullptr;
     }
     std::vector<SequenceLimit> sequence;
@@ -42,9 +42,7 @@ try {
     }
     const redis::ScriptId script = scripts_.add(
         sequence_script(sequence), chosen ? redis::Added::chosen : redis::Added::configured);
-    const auto made = made_.emplace(limits, Sequence{ script, sequence_format(sequence) }).first;
-    choices_ += chosen ? 1 : 0;
-    return &made->second;
+    return &made_.emplace(limits, Sequence{ script, sequence_format(sequence) }).first->second;
 } catch (const std::exception&) {
     return nullptr;  // out of memory
 }

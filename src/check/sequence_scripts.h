@@ -53,8 +53,7 @@ private:
     std::vector<SequenceLimit> limits_;
     redis::ScriptRegistry& scripts_;
     std::unordered_map<std::size_t, Sequence> made_;
-    std::size_t choices_ = 0;  // of made_: neither all limits nor one
-    std::size_t last_ = 0;     // the latest choice that has a script, and that; 0: none
+    std::size_t last_ = 0;  // the latest choice that has a script, and that; 0: none
     const Sequence* last_sequence_ = nullptr;
 };
 

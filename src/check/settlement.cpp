@@ -183,9 +183,7 @@ private:
     }
     const redis::BatchFormat& format() const noexcept override
     {
-        return states()                             ? block_format
-            : std::holds_alternative<Refund>(what_) ? refund_format
-                                                    : charge_format;
+        return std::holds_alternative<Charge>(what_) ? charge_format : byte_format;
     }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {

@@ -159,15 +159,12 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
 {
     redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
     limit.scripts.several = scripts.add(several_script(algorithms));
-    if (limit.charges()) {
-        limit.scripts.charge = scripts.add(charge_script(limit.zone->zone.policy.algorithm));
+    if (limit.charges() || limit.zone->zone.ahead > 0) {
+        limit.scripts.charge =
+            scripts.add(charge_script(limit.zone->zone.policy.algorithm), redis::Added::goes_first);
     }
     if (blocks(limit)) {
         limit.scripts.block = scripts.add(block_script());
-    }
-    if (limit.zone->zone.ahead > 0) {
-        limit.scripts.report =
-            scripts.add(report_script(limit.zone->zone.policy.algorithm), redis::Added::goes_first);
     }
     if (holds(limit)) {
         limit.scripts.statement = scripts.add(single_script(Algorithm::concurrency));

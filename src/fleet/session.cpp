@@ -24,7 +24,7 @@ Session::Session(const Sync::Parts& parts, Node& node)
     : parts_(parts),
       node_(node),
       sync_(parts, *this),
-      timer_(parts.client.make_timer([this] { tick(); }))
+      timer_(parts.client.loop().make_timer([this] { tick(); }))
 {
     timer_->start(milliseconds{ 1 });
 }

@@ -129,20 +129,20 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
         return;
     }
     const BatchFormat& format = part->format();
-    const bool own = format.own_numbers > 0;
-    command.begin_script(part->script(), { calls.size() * format.keys, own ? 2U : 1U });
+    command.begin_script(
+        part->script(), { calls.size() * format.keys, format.own_numbers ? 2U : 1U });
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_keys(command);
     }
-    command.begin_parts();
+    command.begin_packed();
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_numbers(command);
     }
-    command.end_parts(format.numbers, format.numbers_once);
-    if (!own) {
+    command.end_packed(format.numbers_once);
+    if (!format.own_numbers) {
         return;
     }
-    command.begin_packed(calls.size() * format.own_numbers);
+    command.begin_packed();
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_own_numbers(command);
     }

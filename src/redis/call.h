@@ -40,11 +40,10 @@ struct PendingCall;
 /// parts of equal length, in that order.
 struct BatchFormat {
     std::size_t keys = 1;
-    std::size_t numbers = 0;
     std::size_t reply_bytes = 0;
     std::size_t shared_bytes = 0;  // at the end of the reply, of all calls
-    bool numbers_once = false;     // ARGV[1] has the numbers of one call if all calls have the same
-    std::size_t own_numbers = 0;   // ARGV[2], if it is not 0
+    std::size_t numbers_once = 0;  // not 0: of a call; ARGV[1] has one call's if all are the same
+    bool own_numbers = false;      // there is ARGV[2]
 };
 
 /// A call's part of the reply to a batch.

@@ -70,6 +70,19 @@ try {
     return false;
 }
 
+bool Client::wait(Call& call, TakeoverWindow& takeover) noexcept
+try {
+    if (!open() || !takeover.admits(call, now(), usual_wait())) {
+        return false;
+    }
+    call.routing.redirections = 0;
+    call.routing.asking = false;
+    waiting_.add(call);
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
 void Client::probe()
 {
     each_server([](Server& server) { server.probe(); });

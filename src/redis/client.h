@@ -2,6 +2,7 @@
 
 #include "redis/outbox.h"
 #include "redis/server.h"
+#include "redis/takeover_window.h"
 #include "redis/unsettled.h"
 #include "redis/waiting_calls.h"
 
@@ -104,14 +105,14 @@ public:
     /// The process leaves: see UnsettledKeys. Call it at least once a second then.
     void leave() noexcept { unsettled_.leave(); }
 
-    /// Whether the circuit breaker of this shard's server is open.
-    virtual bool refuses(std::uint32_t shard) const noexcept = 0;
+    /// Whether the circuit breaker of this shard's server is open, and no takeover is expected.
+    virtual bool refuses(std::uint32_t shard) const noexcept
+    {
+        const Server* server = server_at(shard);
+        return server != nullptr && server->refuses() && !may_be_taken_over(*server);
+    }
 
     EventLoop& loop() noexcept { return loop_; }
-    std::unique_ptr<Timer> make_timer(std::function<void()> fired)
-    {
-        return loop_.make_timer(std::move(fired));
-    }
 
     /// The keys, or keys of blocks, whose count in Redis may differ from what requests used.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
@@ -134,7 +135,11 @@ public:
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
     /// Of this shard's server. Null: it is not known which that is.
-    virtual ServerClock* clock_of(std::uint32_t shard) const noexcept = 0;
+    virtual ServerClock* clock_of(std::uint32_t shard) const noexcept
+    {
+        Server* server = server_at(shard);
+        return server == nullptr ? nullptr : &server->clock();
+    }
     /// What that clock shows at this time of the steady clock, since the epoch. Empty: not known
     /// yet.
     std::optional<microseconds> server_time(
@@ -147,21 +152,37 @@ public:
     /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
-    std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
+    std::uint32_t server_of(std::uint32_t shard) const noexcept override
+    {
+        const Server* server = server_at(shard);
+        return server == nullptr ? 0 : number_of(*server).value_or(0);
+    }
 
     /// Probes the servers that have been silent for a second.
     void probe();
     /// Calls `visit` with each known server.
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
-    void server_up(Server& server) noexcept override
+    void server_up(Server& server) noexcept final
     {
-        outbox_.server_up();
-        events_.server_up(server.endpoint());
+        if (number_of(server)) {
+            outbox_.server_up();
+            events_.server_up(server.endpoint());
+            server_changed(true);
+        }
     }
-    void server_down(Server& server, std::string_view reason) noexcept override
+    void server_down(Server& server, std::string_view reason) noexcept final
     {
-        events_.server_down(server.endpoint(), reason);
+        if (number_of(server)) {
+            events_.server_down(server.endpoint(), reason);
+            server_changed(false);
+        }
+    }
+    void server_reconnected(Server& server) noexcept final
+    {
+        if (const auto number = number_of(server)) {
+            counts_may_be_lost(*number);
+        }
     }
     void error_reply(Server& server, std::string_view text) noexcept override
     {
@@ -185,6 +206,13 @@ protected:
     virtual void connect() {}
     /// The servers are closed then.
     virtual void disconnect() noexcept {}
+    /// The shard's server. Null: it is not known.
+    virtual Server* server_at(std::uint32_t shard) const noexcept = 0;
+    virtual bool may_be_taken_over(const Server& /*server*/) const noexcept { return false; }
+    /// What server_of returns for the shards of this server. Empty: it has been replaced.
+    virtual std::optional<std::uint32_t> number_of(const Server& server) const noexcept = 0;
+    /// One that has not been replaced is up or down.
+    virtual void server_changed(bool /*up*/) noexcept {}
     /// Sends a call whose `routing` is set. False: see send.
     virtual bool route(Call& call) = 0;
 
@@ -196,11 +224,16 @@ protected:
     WaitingCalls waiting_;  // for the first map or master, or a takeover
 
     bool open() const noexcept { return state_ == State::open; }
+    /// Keeps the call until another server has taken over or its timeout has passed. False: no
+    /// takeover is expected.
+    bool wait(Call& call, TakeoverWindow& takeover) noexcept;
     /// Sends them again.
     void retry_waiting()
     {
         waiting_.release([this](Call& call) { return route(call); });
     }
+    /// Whether it was ever known which servers have the keys. Until then calls wait for that.
+    bool known() const noexcept { return !known_servers_.empty(); }
     /// See ClientEvents.
     void servers_known(std::string text)
     {
@@ -211,6 +244,9 @@ protected:
     }
     void servers_unknown(std::string_view reason) noexcept
     {
+        if (!known()) {
+            waiting_.end_all();
+        }
         if (!std::exchange(unknown_reported_, true)) {
             events_.servers_unknown(reason);
         }

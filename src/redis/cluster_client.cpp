@@ -7,16 +7,6 @@
 
 namespace ratelimit::redis {
 
-namespace {
-
-/// Derived from the name, because the workers may discover the nodes in different orders.
-std::uint32_t number_of(const Server& node) noexcept
-{
-    return static_cast<std::uint32_t>(std::hash<std::string_view>{}(node.endpoint().name));
-}
-
-}  // namespace
-
 ClusterClient::ClusterClient(ClientParts parts)
     : Client(std::move(parts)),
       retired_(loop_, options_.server),
@@ -44,7 +34,7 @@ void ClusterClient::disconnect() noexcept
 
 bool ClusterClient::route(Call& call)
 {
-    if (!known_) {
+    if (!known()) {
         if (!search_.running()) {
             return false;
         }
@@ -61,20 +51,10 @@ bool ClusterClient::route(Call& call)
     return send_elsewhere(call) || wait(call);
 }
 
-bool ClusterClient::refuses(std::uint32_t shard) const noexcept
+bool ClusterClient::may_be_taken_over(const Server& server) const noexcept
 {
-    const Server* node = known_ ? slots_[shard] : nullptr;
-    if (node == nullptr || !node->refuses()) {
-        return false;
-    }
-    const auto takeover = takeovers_.find(node);
-    return takeover == takeovers_.end() || !takeover->second.window.is_open(loop_.now());
-}
-
-ServerClock* ClusterClient::clock_of(std::uint32_t shard) const noexcept
-{
-    Server* node = slots_[shard];
-    return node == nullptr ? nullptr : &node->clock();
+    const auto takeover = takeovers_.find(&server);
+    return takeover != takeovers_.end() && takeover->second.window.is_open(loop_.now());
 }
 
 void ClusterClient::each_server(const std::function<void(Server&)>& visit)
@@ -89,17 +69,14 @@ std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
     return hash_slot(key);
 }
 
-std::uint32_t ClusterClient::server_of(std::uint32_t shard) const noexcept
+/// Derived from the name, because the workers may discover the nodes in different orders.
+std::optional<std::uint32_t> ClusterClient::number_of(const Server& server) const noexcept
 {
-    const Server* node = slots_[shard];
-    return node == nullptr ? 0 : number_of(*node);
-}
-
-/// Whether the server is in use, that is, not retired.
-bool ClusterClient::is_node(const Server& server) const noexcept
-{
-    const auto found = nodes_.find(server.endpoint().name);
-    return found != nodes_.end() && found->second.get() == &server;
+    const std::string_view name = server.endpoint().name;
+    const auto found = nodes_.find(name);
+    const bool in_use = found != nodes_.end() && found->second.get() == &server;
+    return in_use ? std::optional(static_cast<std::uint32_t>(std::hash<std::string_view>{}(name)))
+                  : std::nullopt;
 }
 
 /// Returns the node. If it is new, adds it and connects.
@@ -115,29 +92,6 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
     nodes_.emplace(endpoint.name, std::move(node));
     added.start();
     return added;
-}
-
-void ClusterClient::server_up(Server& server) noexcept
-{
-    if (is_node(server)) {
-        Client::server_up(server);
-        retry_waiting_soon();
-    }
-}
-
-void ClusterClient::server_down(Server& server, std::string_view reason) noexcept
-{
-    if (is_node(server)) {
-        Client::server_down(server, reason);
-        search_.want();
-    }
-}
-
-void ClusterClient::server_reconnected(Server& server) noexcept
-{
-    if (is_node(server)) {
-        counts_may_be_lost(number_of(server));
-    }
 }
 
 ErrorClass ClusterClient::classify_error(
@@ -234,7 +188,7 @@ void ClusterClient::taken_over(Server& old) noexcept
     if (old.away()) {
         old.replaced();
     }
-    counts_may_be_lost(number_of(old));
+    counts_may_be_lost(number_of(old).value_or(0));
 }
 
 /// Sends a call whose owner is away or cut off to another node, whose MOVED names the new owner.
@@ -256,21 +210,13 @@ bool ClusterClient::send_elsewhere(Call& call)
     return false;
 }
 
-/// Keeps the call until another server has taken over or its timeout has passed. False: no takeover
-/// is expected.
 bool ClusterClient::wait(Call& call) noexcept
 try {
-    TakeoverWindow& window = takeovers_[known_ ? slots_[*call.routing.shard] : nullptr].window;
-    if (!open() || !window.admits(call, loop_.now(), options_.server.timeout)) {
-        return false;
-    }
-    call.routing.redirections = 0;
-    call.routing.asking = false;
-    waiting_.add(call);
-    if (!retry_timer_->running()) {
+    const bool waits = Client::wait(call, takeovers_[slots_[*call.routing.shard]].window);
+    if (waits && !retry_timer_->running()) {
         retry_timer_->start(retry_pause);
     }
-    return true;
+    return waits;
 } catch (const std::exception&) {
     return false;
 }
@@ -289,20 +235,11 @@ void ClusterClient::map_found(std::span<const SlotRange> map)
     owners.erase(nullptr);
     retire_unused(owners);
     report_masters(owners);
-    known_ = true;
     if (std::any_of(
             nodes_.begin(), nodes_.end(), [](const auto& node) { return node.second->away(); })) {
         search_.want();
     }
     retry_waiting();
-}
-
-void ClusterClient::map_not_found(std::string_view reason) noexcept
-{
-    if (!known_) {
-        waiting_.end_all();
-    }
-    servers_unknown(reason);
 }
 
 void ClusterClient::use_map(std::span<const SlotRange> map)

@@ -5,7 +5,6 @@
 #include "redis/hash_slot.h"
 #include "redis/map_search.h"
 #include "redis/retired_servers.h"
-#include "redis/takeover_window.h"
 
 #include <array>
 #include <map>
@@ -24,13 +23,6 @@ public:
     ~ClusterClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    std::uint32_t server_of(std::uint32_t shard) const noexcept override;
-    bool refuses(std::uint32_t shard) const noexcept override;
-    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
-
-    void server_up(Server& server) noexcept override;
-    void server_down(Server& server, std::string_view reason) noexcept override;
-    void server_reconnected(Server& server) noexcept override;
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -43,7 +35,10 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
-    bool is_node(const Server& server) const noexcept;
+    Server* server_at(std::uint32_t shard) const noexcept override { return slots_[shard]; }
+    bool may_be_taken_over(const Server& server) const noexcept override;
+    std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
+    void server_changed(bool up) noexcept override { up ? retry_waiting_soon() : search_.want(); }
     Server& node_at(const Endpoint& endpoint);
     ErrorClass cluster_down(Server& server, Call* call, std::string_view error) noexcept;
     ErrorClass pass_on(Call& call, const Redirection& redirection);
@@ -54,7 +49,7 @@ private:
     void retry_waiting_soon() noexcept;
 
     void map_found(std::span<const SlotRange> map) override;
-    void map_not_found(std::string_view reason) noexcept override;
+    void map_not_found(std::string_view reason) noexcept override { servers_unknown(reason); }
     void use_map(std::span<const SlotRange> map);
     void retire_unused(const std::set<const Server*>& owners);
     void report_masters(const std::set<const Server*>& owners);
@@ -73,7 +68,6 @@ private:
     std::map<const Server*, milliseconds> asked_;  // nodes that ASK named, and when last
     TakeoverWindow errors_;
     std::unique_ptr<Timer> retry_timer_;  // until waiting calls are sent again
-    bool known_ = false;
 };
 
 }  // namespace ratelimit::redis

@@ -2,6 +2,7 @@
 
 #include "base/decimal.h"
 
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -94,27 +95,16 @@ void ScriptArguments::begin(Script script, std::string_view named, ArgumentCount
 
 void ScriptArguments::arg(std::int64_t number)
 {
-    constexpr std::size_t one_digit = 10;
-    char* begin = room(2 * most_digits + marks.size());
-    // The length of a number nearly always has one digit. Then the number is already in its place.
-    char* digits = begin + std::string_view("$n\r\n").size();
-    const char* end = put_number(digits, number);
-    const auto length = static_cast<std::size_t>(end - digits);
-    if (length >= one_digit) {
-        std::memmove(digits + 1, digits, length);
-        ++digits;
-    }
-    *begin = '$';
-    put(put_number(begin + 1, static_cast<std::int64_t>(length)), line_end);
-    used_up_to(put(digits + length, line_end));
+    std::array<char, most_digits> digits{};
+    const char* const end = put_number(digits.data(), number);
+    bulk({ digits.data(), static_cast<std::size_t>(end - digits.data()) });
 }
 
-void ScriptArguments::begin_packed(std::size_t numbers)
+void ScriptArguments::begin_packed()
 {
-    const std::size_t size = numbers * sizeof(double);
-    char* end = room(most_digits + marks.size() + size);
-    *end++ = '$';
-    used_up_to(put(put_number(end, static_cast<std::int64_t>(size)), line_end));
+    packed_at_ = used_;
+    room(length_room);
+    used_ += length_room;
 }
 
 void ScriptArguments::packed(std::span<const std::int64_t> numbers)
@@ -126,33 +116,21 @@ void ScriptArguments::packed(std::span<const std::int64_t> numbers)
     used_up_to(end);
 }
 
-void ScriptArguments::end_packed()
+void ScriptArguments::end_packed(std::size_t once)
 {
-    used_up_to(put(room(line_end.size()), line_end));
-}
-
-void ScriptArguments::begin_parts()
-{
-    parts_at_ = used_;
-    room(length_room);
-    used_ += length_room;
-}
-
-void ScriptArguments::end_parts(std::size_t numbers, bool once)
-{
-    const std::size_t part = numbers * sizeof(double);
-    const char* const parts = buffer_.data() + parts_at_ + length_room;
-    std::size_t size = used_ - parts_at_ - length_room;
+    const std::size_t part = once * sizeof(double);
+    const char* const parts = buffer_.data() + packed_at_ + length_room;
+    std::size_t size = used_ - packed_at_ - length_room;
     // Each part equals the one before it.
-    if (once && size > part && std::memcmp(parts, parts + part, size - part) == 0) {
+    if (part > 0 && size > part && std::memcmp(parts, parts + part, size - part) == 0) {
         size = part;
     }
-    char* end = buffer_.data() + parts_at_;
+    char* end = buffer_.data() + packed_at_;
     *end++ = '$';
     end = put(put_number(end, static_cast<std::int64_t>(size)), line_end);
     std::memmove(end, parts, size);
     used_up_to(end + size);
-    end_packed();
+    used_up_to(put(room(line_end.size()), line_end));
 }
 
 void ScriptArguments::whole(std::string_view command)

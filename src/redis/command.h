@@ -42,16 +42,12 @@ public:
     void key(std::string_view name) { bulk(name); }
     void arg(std::string_view text) { bulk(text); }
     void arg(std::int64_t number);
-    /// One arg of this number of numbers, in any number of calls of packed(). Each is written as a
-    /// little-endian double, which a script unpacks with '<d'. It is exact up to 2^53.
-    void begin_packed(std::size_t numbers);
+    /// One arg of numbers, in any number of calls of packed(). Each is written as a little-endian
+    /// double, which a script unpacks with '<d'. It is exact up to 2^53.
+    void begin_packed();
     void packed(std::span<const std::int64_t> numbers);
-    void end_packed();
-    /// As begin_packed, for the numbers of several parts of a batch.
-    void begin_parts();
-    /// Ends them: each part has this number of numbers. `once`: if the parts are equal, only one is
-    /// written.
-    void end_parts(std::size_t numbers, bool once);
+    /// `once`: if all parts of this number of numbers are equal, only one is written. 0: all.
+    void end_packed(std::size_t once = 0);
     /// Replaces all by a command that calls no script, in RESP.
     void whole(std::string_view command);
 
@@ -74,7 +70,7 @@ private:
 
     std::string buffer_;  // only its first used_ bytes are written
     std::size_t used_ = 0;
-    std::size_t parts_at_ = 0;  // where the room for their length begins
+    std::size_t packed_at_ = 0;  // where the room for the length of packed numbers begins
 };
 
 }  // namespace ratelimit::redis

@@ -55,7 +55,7 @@ void Connection::attempt()
         loop_, static_cast<PipelineOwner&>(*this), options_.timeout,
         options_.timeout + options_.breaker_open);
     std::string reason;
-    if (!pipeline_->connect(server_, reason)) {
+    if (!pipeline_->connect(loop_, server_, reason)) {
         lose(reason, is_own_lack(reason) ? Loss::starved : Loss::failed);
     }
 }
@@ -66,7 +66,7 @@ void Connection::connected(Pipeline& pipeline) noexcept
         progressed();
         reconnect_.accepted();
         if (options_.tls != nullptr) {
-            pipeline.encrypt(*options_.tls->start(pipeline.socket(), server_.host_name, this));
+            pipeline.start_tls(*options_.tls, server_.host_name);
         }
         begin_handshake();
     });
@@ -333,7 +333,7 @@ void Connection::answered_with_error(
 void Connection::lose(std::string_view reason, Loss loss) noexcept
 {
     const milliseconds now = loop_.now();
-    const std::string unread = options_.password.lost(reason, now);
+    const std::string told = options_.password.lost(reason, now);
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
     handshake_.name_again(connecting && loss != Loss::good);
     // `reason` may be text of hiredis's context, which is freed last.
@@ -355,9 +355,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
     try {
-        owner_.connection_lost(
-            *this, unread.empty() ? reason : std::string(reason) + ", and " + unread, loss,
-            elsewhere);
+        owner_.connection_lost(*this, told, loss, elsewhere);
     } catch (const std::exception&) {  // only the report of it was lost
     }
     if (pipeline != nullptr && !kept) {

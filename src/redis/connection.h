@@ -52,7 +52,7 @@ public:
 /// A connection to one server: its state, and its pipeline, which is another one each time that it
 /// connects. It is ready after the handshake. If it is lost, or the server cannot be used, it
 /// connects again: at once if it had worked, otherwise after a pause.
-class Connection final : private PipelineOwner, private TlsWatcher {
+class Connection final : private PipelineOwner {
 public:
     Connection(
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,

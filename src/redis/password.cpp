@@ -47,7 +47,7 @@ std::string Password::lost(std::string_view reason, milliseconds now) const noex
 try {
     if (state_ == nullptr || state_->file.empty() || !refuses_password(reason)
         || now < state_->next_read) {
-        return {};
+        return std::string(reason);
     }
     state_->next_read = now + pause;
     std::error_code error;
@@ -57,9 +57,10 @@ try {
     std::string line = waits ? std::string() : first_line(state_->file, failure);
     if (failure.empty()) {
         state_->text = std::move(line);
-        return {};
+        return std::string(reason);
     }
-    return "its password cannot be read again from " + state_->file + ": " + failure;
+    return std::string(reason) + ", and its password cannot be read again from " + state_->file
+        + ": " + failure;
 } catch (const std::exception&) {
     return {};  // out of memory: it is read again when the next connection is lost
 }

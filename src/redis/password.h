@@ -30,8 +30,8 @@ public:
     }
 
     /// A connection was lost for this reason, at `now`. If Redis refused its password, reads the
-    /// file again, at most once a second. Returns why that failed; empty: it did not. Does not
-    /// throw.
+    /// file again, at most once a second. Returns a copy of the reason, and why that failed, if it
+    /// did. Empty: out of memory.
     std::string lost(std::string_view reason, milliseconds now) const noexcept;
 
 private:

@@ -17,31 +17,15 @@ Pipeline::Pipeline(
 {
 }
 
-bool Pipeline::connect(const Endpoint& server, std::string& reason)
-{
-    context_ = open_context(loop_, server, *this, reason);
-    return open();
-}
-
-redisContext& Pipeline::socket() const noexcept
-{
-    return context_->c;
-}
-
-bool Pipeline::issue(std::string_view command, bool reply) noexcept
-{
-    return open() && issue_command(*context_, command, reply);
-}
-
 void Pipeline::flush() noexcept
 {
     // All connections of the thread, nginx's too, take errors in OpenSSL's queue for their own.
-    if (tls_ != nullptr) {
+    if (tls() != nullptr) {
         ERR_clear_error();
     }
     int done = 0;
-    redisBufferWrite(&context_->c, &done);
-    if (tls_ != nullptr) {
+    redisBufferWrite(&context().c, &done);
+    if (tls() != nullptr) {
         ERR_clear_error();
     }
 }
@@ -115,7 +99,6 @@ void Pipeline::call_replied(const redisReply& reply) noexcept
 void Pipeline::disconnected(std::string_view reason) noexcept
 {
     const auto self = shared_from_this();
-    std::exchange(context_, nullptr)->data = nullptr;  // hiredis frees it
     owner_.disconnected(*this, reason);
 }
 
@@ -125,16 +108,11 @@ void Pipeline::silent_at(milliseconds time) noexcept
     watch();
 }
 
-void Pipeline::free() noexcept
-{
-    free_context(std::exchange(context_, nullptr));
-}
-
 void Pipeline::abort() noexcept
 {
-    if (open() && context_->c.fd >= 0) {
+    if (open() && context().c.fd >= 0) {
         const linger at_once{ 1, 0 };  // the connection is reset
-        setsockopt(context_->c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        setsockopt(context().c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     }
     free();
 }

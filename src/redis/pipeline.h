@@ -17,6 +17,8 @@ class PipelineOwner {
 public:
     virtual ~PipelineOwner() = default;
     virtual void connected(Pipeline& pipeline) noexcept = 0;
+    /// A step towards the connection was made.
+    virtual void progressed() noexcept = 0;
     /// It is closed, but has its calls still. `reason` is valid until this returns.
     virtual void disconnected(Pipeline& pipeline, std::string_view reason) noexcept = 0;
     /// The reply to the oldest command: the first ones are those of the handshake.
@@ -37,29 +39,15 @@ public:
 /// stays in memory while a function of it runs. So a function that goes on after it has called out
 /// asks its pipeline whether it is still open, or its connection whether that is still its
 /// pipeline. Calls are moved out of a member before they are ended.
-class Pipeline final : public std::enable_shared_from_this<Pipeline>, private ContextOwner {
+class Pipeline final : public std::enable_shared_from_this<Pipeline>, public Context {
 public:
     /// `timeout`, `longest_silence`: of InFlight.
     Pipeline(
         EventLoop& loop, PipelineOwner& owner, milliseconds timeout, milliseconds longest_silence);
     ~Pipeline() override { close(); }
-    Pipeline(const Pipeline&) = delete;
-    Pipeline& operator=(const Pipeline&) = delete;
-
-    /// Begins to connect. False: it failed; see `reason`.
-    bool connect(const Endpoint& server, std::string& reason);
-    bool open() const noexcept { return context_ != nullptr; }
-    /// hiredis's, while it is open.
-    redisContext& socket() const noexcept;
-    /// From now on it is encrypted by this.
-    void encrypt(ssl_st& tls) noexcept { tls_ = &tls; }
-    const ssl_st* tls() const noexcept override { return tls_; }
 
     InFlight& calls() noexcept { return in_flight_; }
     const InFlight& calls() const noexcept { return in_flight_; }
-    /// Adds a command without a record to what is written at the end of the turn. `reply`: its
-    /// owner gets the reply. False: out of memory.
-    bool issue(std::string_view command, bool reply = true) noexcept;
     /// Writes what has been issued, as far as the socket takes it now. It must be open. An error is
     /// found at the end of the turn.
     void flush() noexcept;
@@ -72,15 +60,15 @@ public:
     /// PipelineOwner::silent is called at this time, if it is open then, and not before.
     void silent_at(milliseconds time) noexcept;
 
-    /// Closes the socket. The calls stay.
-    void free() noexcept;
-    /// The same, with a reset: commands that the network has not delivered are never executed.
+    /// As free, which leaves the calls, with a reset: commands that the network has not delivered
+    /// are never executed.
     void abort() noexcept;
     /// Aborts, and ends the calls.
     void close() noexcept;
 
 private:
     void connected() noexcept override { owner_.connected(*this); }
+    void progressed() noexcept override { owner_.progressed(); }
     void disconnected(std::string_view reason) noexcept override;
     void call_replied(const redisReply& reply) noexcept override;
     std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
@@ -89,8 +77,6 @@ private:
 
     EventLoop& loop_;
     PipelineOwner& owner_;
-    redisAsyncContext* context_ = nullptr;
-    const ssl_st* tls_ = nullptr;  // of the context
     InFlight in_flight_;
     // For the next deadline, or the end of the longest silence. A process that exits waits for it
     // only while a call wants that.

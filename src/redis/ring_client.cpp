@@ -1,5 +1,7 @@
 #include "redis/ring_client.h"
 
+#include <algorithm>
+
 namespace ratelimit::redis {
 
 namespace {
@@ -44,16 +46,6 @@ bool RingClient::route(Call& call)
     return servers_[*call.routing.shard]->send(call);
 }
 
-bool RingClient::refuses(std::uint32_t shard) const noexcept
-{
-    return servers_[shard]->refuses();
-}
-
-ServerClock* RingClient::clock_of(std::uint32_t shard) const noexcept
-{
-    return &servers_[shard]->clock();
-}
-
 void RingClient::each_server(const std::function<void(Server&)>& visit)
 {
     for (const auto& server : servers_) {
@@ -61,13 +53,11 @@ void RingClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-void RingClient::server_reconnected(Server& server) noexcept
+std::optional<std::uint32_t> RingClient::number_of(const Server& server) const noexcept
 {
-    for (std::uint32_t i = 0; i < servers_.size(); ++i) {
-        if (servers_[i].get() == &server) {
-            counts_may_be_lost(i);
-        }
-    }
+    const auto found = std::ranges::find(servers_, &server, &std::unique_ptr<Server>::get);
+    return found == servers_.end() ? std::nullopt
+                                   : std::optional<std::uint32_t>(found - servers_.begin());
 }
 
 std::uint32_t RingClient::shard_of(std::string_view key) const noexcept

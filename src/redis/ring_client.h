@@ -15,12 +15,10 @@ public:
     ~RingClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    bool refuses(std::uint32_t shard) const noexcept override;
-    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
-
-    void server_reconnected(Server& server) noexcept override;
 
 private:
+    Server* server_at(std::uint32_t shard) const noexcept override { return servers_[shard].get(); }
+    std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
 

@@ -60,30 +60,7 @@ bool SentinelClient::route(Call& call)
     }
     // A call must not wait for a connection to a master that is away: it would miss the takeover.
     const bool usable = master_->ready() || !master_->away();
-    return (usable && master_->send(call)) || wait(call);
-}
-
-/// Keeps the call until there is another master or its timeout has passed. False: no takeover is
-/// expected.
-bool SentinelClient::wait(Call& call) noexcept
-try {
-    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
-        return false;
-    }
-    waiting_.add(call);
-    return true;
-} catch (const std::exception&) {
-    return false;
-}
-
-bool SentinelClient::refuses(std::uint32_t) const noexcept
-{
-    return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
-}
-
-ServerClock* SentinelClient::clock_of(std::uint32_t) const noexcept
-{
-    return master_ == nullptr ? nullptr : &master_->clock();
+    return (usable && master_->send(call)) || wait(call, takeover_);
 }
 
 void SentinelClient::each_server(const std::function<void(Server&)>& visit)
@@ -98,31 +75,6 @@ std::uint32_t SentinelClient::shard_of(std::string_view) const noexcept
     return 0;
 }
 
-void SentinelClient::server_up(Server& server) noexcept
-try {
-    if (&server == master_.get()) {
-        Client::server_up(server);
-        retry_waiting();
-    }
-} catch (const std::exception&) {
-    // Out of memory: the other calls wait until their deadlines.
-}
-
-void SentinelClient::server_down(Server& server, std::string_view reason) noexcept
-{
-    if (&server == master_.get()) {
-        Client::server_down(server, reason);
-        want_master();
-    }
-}
-
-void SentinelClient::server_reconnected(Server& server) noexcept
-{
-    if (&server == master_.get()) {
-        counts_may_be_lost(0);
-    }
-}
-
 ErrorClass SentinelClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 {
@@ -135,7 +87,8 @@ ErrorClass SentinelClient::classify_error(
         if (takeover_.first_error(loop_.now())) {
             error_reply(server, error);
         }
-        return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
+        return call != nullptr && wait(*call, takeover_) ? ErrorClass::redirected
+                                                         : ErrorClass::unreachable;
     }
     return call != nullptr && reroute(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
@@ -150,7 +103,7 @@ void SentinelClient::want_master() noexcept
 void SentinelClient::look_up() noexcept
 try {
     tried_.clear();
-    if (up() && !doubted_ && link_ != nullptr && link_->is_open()) {
+    if (up() && !doubted_ && link_ != nullptr && link_->open()) {
         return;  // nothing has to be looked up any more
     }
     reason_.clear();
@@ -166,7 +119,7 @@ bool SentinelClient::try_candidate(std::size_t candidate) noexcept
 try {
     SentinelLink& link = *tried_.emplace_back(std::make_unique<SentinelLink>(
         loop_, candidates_[candidate], sentinel_options_, options_.master, *this));
-    link.open();
+    link.start();
     return true;
 } catch (const std::exception&) {
     return false;
@@ -190,9 +143,6 @@ try {
 /// No sentinel has named the master.
 void SentinelClient::exhausted() noexcept
 {
-    if (master_ == nullptr) {
-        waiting_.end_all();
-    }
     sentinels_.look_up();
     servers_unknown(reason_);
     want_master();

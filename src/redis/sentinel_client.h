@@ -5,7 +5,6 @@
 #include "redis/seeds.h"
 #include "redis/sentinel_link.h"
 #include "redis/staggered_tries.h"
-#include "redis/takeover_window.h"
 
 namespace ratelimit::redis {
 
@@ -19,12 +18,6 @@ public:
     ~SentinelClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    bool refuses(std::uint32_t shard) const noexcept override;
-    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
-
-    void server_up(Server& server) noexcept override;
-    void server_down(Server& server, std::string_view reason) noexcept override;
-    void server_reconnected(Server& server) noexcept override;
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -35,10 +28,19 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
+    Server* server_at(std::uint32_t) const noexcept override { return master_.get(); }
+    bool may_be_taken_over(const Server&) const noexcept override
+    {
+        return takeover_.is_open(loop_.now());
+    }
+    std::optional<std::uint32_t> number_of(const Server& server) const noexcept override
+    {
+        return &server == master_.get() ? std::optional<std::uint32_t>(0) : std::nullopt;
+    }
+    void server_changed(bool up) noexcept override { up ? retry_waiting() : want_master(); }
     void master_is(SentinelLink& link, const Endpoint& master) noexcept override;
     void link_lost(SentinelLink& link, std::string_view reason) noexcept override;
 
-    bool wait(Call& call) noexcept;
     void want_master() noexcept;
     void look_up() noexcept;
     bool try_candidate(std::size_t candidate) noexcept;

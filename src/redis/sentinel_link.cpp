@@ -52,12 +52,7 @@ SentinelLink::SentinelLink(
 {
 }
 
-SentinelLink::~SentinelLink()
-{
-    close();
-}
-
-void SentinelLink::open() noexcept
+void SentinelLink::start() noexcept
 {
     contained([this] { begin(); });
 }
@@ -65,15 +60,13 @@ void SentinelLink::open() noexcept
 void SentinelLink::close() noexcept
 {
     timer_->stop();
-    tls_ = nullptr;
-    free_context(std::exchange(context_, nullptr));
+    free();
 }
 
 void SentinelLink::begin()
 {
     std::string reason;
-    context_ = open_context(loop_, sentinel_, *this, reason);
-    if (context_ == nullptr) {
+    if (!connect(loop_, sentinel_, reason)) {
         lose(reason);
         return;
     }
@@ -83,7 +76,7 @@ void SentinelLink::begin()
 void SentinelLink::begin_handshake()
 {
     if (options_.tls != nullptr) {
-        tls_ = options_.tls->start(context_->c, sentinel_.host_name, nullptr);
+        start_tls(*options_.tls, sentinel_.host_name);
     }
     // Issued as one command whose callback gets all replies, like MONITOR. hiredis's own parsing of
     // subscription messages trusts the server: a malformed reply would crash the worker.
@@ -95,10 +88,10 @@ void SentinelLink::begin_handshake()
     }
     commands += plain_command({ "SENTINEL", "get-master-addr-by-name", master_ });
     commands += subscription();
-    if (!issue_command(*context_, commands, true)) {
+    if (!issue(commands)) {
         throw std::runtime_error("out of memory");
     }
-    context_->c.flags |= REDIS_MONITORING;
+    context().c.flags |= REDIS_MONITORING;
 }
 
 void SentinelLink::call_replied(const redisReply& reply) noexcept
@@ -177,12 +170,12 @@ void SentinelLink::fire() noexcept
 void SentinelLink::probe()
 {
     const std::string command = subscription();
-    redisContext& context = context_->c;
-    if (context.obuf == nullptr  // as in issue_command
-        || redisAppendFormattedCommand(&context, command.data(), command.size()) != REDIS_OK) {
+    redisAsyncContext& to = context();
+    if (to.c.obuf == nullptr  // as in issue
+        || redisAppendFormattedCommand(&to.c, command.data(), command.size()) != REDIS_OK) {
         throw std::runtime_error("out of memory");
     }
-    context_->ev.addWrite(context_->ev.data);
+    to.ev.addWrite(to.ev.data);
     probed_ = true;
     timer_->start(options_.connect_timeout + options_.timeout);
 }
@@ -204,24 +197,12 @@ void SentinelLink::connected() noexcept
     contained([this] { begin_handshake(); });
 }
 
-void SentinelLink::disconnected(std::string_view reason) noexcept
+void SentinelLink::lose(std::string_view reason) noexcept
 {
-    lose(reason, true);
-}
-
-void SentinelLink::lose(std::string_view reason, bool freed_by_hiredis) noexcept
-{
-    char kept[256];  // the reason may be text of the context, which is freed here
-    std::size_t length = reason.copy(kept, sizeof(kept));
-    if (const std::string more = options_.password.lost(reason, loop_.now()); !more.empty()) {
-        length += std::string_view(", and ").copy(kept + length, sizeof(kept) - length);
-        length += more.copy(kept + length, sizeof(kept) - length);
-    }
-    if (freed_by_hiredis && context_ != nullptr) {
-        std::exchange(context_, nullptr)->data = nullptr;
-    }
+    // The reason may be text of the context, which is freed here.
+    const std::string told = options_.password.lost(reason, loop_.now());
     close();
-    owner_.link_lost(*this, { kept, length });
+    owner_.link_lost(*this, told);
 }
 
 }  // namespace ratelimit::redis

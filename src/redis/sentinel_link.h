@@ -29,19 +29,16 @@ public:
 /// seconds after it has made it one (+promoted-slave); the others report +switch-master at once. A
 /// sentinel that is silent for a second is probed; if it does not reply, the link is lost. With a
 /// sentinel that hangs, calls would stay with a master that has been replaced.
-class SentinelLink final : private ContextOwner {
+class SentinelLink final : private Context {
 public:
     /// `options`: with the sentinel's username and password. They must outlive this object.
     SentinelLink(
         EventLoop& loop, Endpoint sentinel, const ServerOptions& options, std::string master,
         SentinelLinkOwner& owner);
-    ~SentinelLink() override;
-    SentinelLink(const SentinelLink&) = delete;
-    SentinelLink& operator=(const SentinelLink&) = delete;
 
-    void open() noexcept;
+    void start() noexcept;
     void close() noexcept;
-    bool is_open() const noexcept { return context_ != nullptr; }
+    using Context::open;
 
 private:
     static constexpr milliseconds most_silence{ 1000 };
@@ -58,11 +55,10 @@ private:
     void fire() noexcept;
     void probe();
     bool find(std::string_view host, std::string_view port);
-    void lose(std::string_view reason, bool freed_by_hiredis = false) noexcept;
+    void lose(std::string_view reason) noexcept;
     void connected() noexcept override;
-    void disconnected(std::string_view reason) noexcept override;
+    void disconnected(std::string_view reason) noexcept override { lose(reason); }
     void call_replied(const redisReply& reply) noexcept override;
-    const ssl_st* tls() const noexcept override { return tls_; }
     std::size_t longest_reply() const noexcept override { return usual_reply; }
 
     EventLoop& loop_;
@@ -70,8 +66,6 @@ private:
     const Endpoint sentinel_;
     const std::string master_;
     SentinelLinkOwner& owner_;
-    redisAsyncContext* context_ = nullptr;
-    ssl_st* tls_ = nullptr;         // of the context; null: no TLS
     std::unique_ptr<Timer> timer_;  // limits the wait for a reply, or the time to the next probe
     Awaited awaited_ = Awaited::address;
     bool probed_ = false;  // since the last reply

@@ -1,5 +1,6 @@
 #include "redis/tls.h"
 
+#include "redis/context_owner.h"
 #include "redis/reply_limits.h"
 
 #include <stdexcept>
@@ -51,7 +52,7 @@ bool expect_name(SSL* ssl, const std::string& name)
 void on_step(const SSL* ssl, int where, int) noexcept
 {
     if ((where & SSL_CB_LOOP) != 0) {
-        static_cast<TlsWatcher*>(SSL_get_app_data(ssl))->progressed();
+        static_cast<ContextOwner*>(SSL_get_app_data(ssl))->progressed();
     }
 }
 
@@ -176,7 +177,7 @@ bool TlsContext::prepare(SSL* ssl, const redisContext& context, const std::strin
     return true;
 }
 
-ssl_st* TlsContext::start(redisContext& context, const std::string& host, TlsWatcher* watcher) const
+ssl_st* TlsContext::start(redisContext& context, const std::string& host, ContextOwner& owner) const
 {
     const auto free = [](SSL* ssl) { SSL_free(ssl); };
     std::unique_ptr<SSL, decltype(free)> ssl(SSL_new(context_.get()), free);
@@ -186,10 +187,8 @@ ssl_st* TlsContext::start(redisContext& context, const std::string& host, TlsWat
     if (!prepared) {
         throw std::runtime_error("TLS could not be started");
     }
-    if (watcher != nullptr) {
-        SSL_set_app_data(ssl.get(), watcher);
-        SSL_set_info_callback(ssl.get(), on_step);
-    }
+    SSL_set_app_data(ssl.get(), &owner);
+    SSL_set_info_callback(ssl.get(), on_step);
     if (redisInitiateSSL(&context, ssl.get()) != REDIS_OK) {
         // A server nearby may have replied already, so that its certificate may have been refused.
         const std::string reason = failure(ssl.get());

@@ -12,12 +12,7 @@ struct ssl_st;
 
 namespace ratelimit::redis {
 
-/// Hears of the steps of a connection's TLS handshake.
-class TlsWatcher {
-public:
-    virtual ~TlsWatcher() = default;
-    virtual void progressed() noexcept = 0;
-};
+class ContextOwner;
 
 struct TlsOptions {
     std::string trusted_certificate;  // a PEM file of CAs; empty: the system's
@@ -44,10 +39,10 @@ public:
     TlsContext& operator=(const TlsContext&) = delete;
 
     /// Begins the handshake of a new connection, which continues with hiredis's reads and writes.
-    /// `host`: the server's name or address; empty for a unix socket. `watcher` hears of each step;
-    /// it may be null. The connection owns the result, which must not outlive this object. Throws
-    /// std::runtime_error, which says why it failed.
-    ssl_st* start(redisContext& context, const std::string& host, TlsWatcher* watcher) const;
+    /// `host`: the server's name or address; empty for a unix socket. `owner`, of the context,
+    /// hears of each step. The connection owns the result, which must not outlive this object.
+    /// Throws std::runtime_error, which says why it failed.
+    ssl_st* start(redisContext& context, const std::string& host, ContextOwner& owner) const;
 
     /// The number of servers with a session.
     std::size_t sessions() const noexcept { return sessions_.size(); }

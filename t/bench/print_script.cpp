@@ -1,6 +1,6 @@
 // Prints a script as the module assembles it. Usage: print_script [KIND] [ALGORITHM[+block]...].
 // Without a kind it is the sequence of these limits. The kinds several and peek take a set of
-// algorithms; charge and report take one; refund, statement and block take none.
+// algorithms; charge takes one; refund, statement and block take none.
 #include "check/script_text.h"
 
 #include <cstdio>
@@ -57,9 +57,6 @@ std::string script_of(std::string_view kind, const Limits& limits)
     }
     if (algorithms.size() == 1 && kind == "charge") {
         return ratelimit::charge_script(algorithms.front());
-    }
-    if (algorithms.size() == 1 && kind == "report") {
-        return ratelimit::report_script(algorithms.front());
     }
     return kind.empty() ? ratelimit::sequence_script(limits) : "";
 }

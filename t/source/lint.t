@@ -54,14 +54,14 @@ subtest 'luacheck on every script as it is sent to Redis' => sub {
         sliding_window_buckets token_bucket leaky_bucket gcra);
     my @sets = (@algorithms, 'concurrency', "@algorithms concurrency");
     for my $script (@sets, (map { "$_+block" } @algorithms), (map { ("several $_", "peek $_") } @sets),
-        (map { ("charge $_", "report $_") } @algorithms), qw(refund statement block)) {
+        (map { "charge $_" } @algorithms), qw(refund statement block)) {
         my $file = "$folder/" . ($script =~ tr/ /-/r) . '.lua';
         passes("$printer $script > $file", "$script is printed");
     }
     passes("luacheck --no-color --config .luacheckrc $folder/[!cr]*.lua $folder/co*.lua $folder/refund.lua", 'luacheck');
-    # A charge sets `granted` whatever was decided, and a report another `retry` than what the commit answers.
+    # A charge sets `granted` whatever was decided, and another `retry` than what the commit answers.
     passes("luacheck --no-color --config .luacheckrc --ignore 311/granted 311/retry"
-            . " -- $folder/charge-*.lua $folder/report-*.lua", 'luacheck of what counts in any case');
+            . " -- $folder/charge-*.lua", 'luacheck of what counts in any case');
     passes('luacheck --no-color --config .luacheckrc lua/fleet_*.lua', 'the scripts of a fleet');
 };
 

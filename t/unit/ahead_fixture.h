@@ -54,7 +54,7 @@ protected:
     {
         begin_nginx();
         for (const Algorithm algorithm : all_algorithms) {
-            reports_.push_back(add(report_script(algorithm)));
+            reports_.push_back(add(charge_script(algorithm)));
         }
         several_ = add(several_script(all_algorithms));
         refund_ = add(refund_script());
@@ -112,7 +112,7 @@ protected:
         made.coalescer = &of.coalescer;
         made.ahead = &of.units;
         made.scripts = { several_, refund_ };  // no script of a sequence: several_ decides
-        made.scripts.report = reports_[static_cast<std::size_t>(algorithm)];
+        made.scripts.charge = reports_[static_cast<std::size_t>(algorithm)];
         made.redis_key = made.zone.key_start + made.key + "}";
         return made;
     }

@@ -16,7 +16,7 @@ protected:
         limit_.redis_key = "{k}";
         limit_.owner = this;
         limit_.policy = { Algorithm::fixed_window, { 1'000'000, 24h }, {}, {}, {} };
-        limit_.scripts.report = load(report_script(Algorithm::fixed_window));
+        limit_.scripts.charge = load(charge_script(Algorithm::fixed_window));
         units_.emplace(
             of_.client, +[]() noexcept { return virtual_now; });
     }

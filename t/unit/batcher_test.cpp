@@ -41,7 +41,7 @@ public:
 
     int prepared = 0;
     std::int64_t number = 7;
-    redis::BatchFormat form{ .numbers = 1, .reply_bytes = 2 };
+    redis::BatchFormat form{ .reply_bytes = 2 };
 
 private:
     redis::ScriptId of_;
@@ -183,7 +183,7 @@ TEST_F(BatcherTest, sends_equal_numbers_once_if_the_script_takes_them_so)
     const auto text = [&](std::int64_t number) {
         redis::CallQueue calls;
         for (BatchedCall* call : { &first, &second }) {
-            call->form.numbers_once = true;
+            call->form.numbers_once = 1;
             auto& record = *new redis::PendingCall;
             record.attach(*call);
             calls.push(record);

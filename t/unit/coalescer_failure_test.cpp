@@ -216,7 +216,7 @@ TEST_F(FailingChecks, are_decided_by_a_slow_server_that_replies_in_time)
         std::this_thread::sleep_for(1500ms);
         return bulk(
             answered++ == 0 ? doubles({ 1, 99, 5'000'000, 0, 0, 0 })
-                            : packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
+                            : doubles({ 9, 0, 1, 90, 5'000'000, 0, 0, 0 }));
     });
     auto options = options_to(server.port());
     options.server.timeout = 2500ms;

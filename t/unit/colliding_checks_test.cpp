@@ -79,7 +79,7 @@ protected:
         RemoteLimit limit;
         limit.owner = &owner;
         limit.policy = { Algorithm::fixed_window, { 1000, 60s }, {}, {}, {} };
-        limit.scripts.report = statement_;
+        limit.scripts.charge = statement_;
         return time_of(keys, [&](std::string_view key) {
             limit.redis_key = key;
             AheadReport* const report = units.prepare(limit, 1000, units.hash_of(limit.redis_key));

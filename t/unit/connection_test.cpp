@@ -22,8 +22,23 @@ using redis::Fate;
 
 TEST(Context, without_a_buffer_which_hiredis_had_no_memory_for_takes_no_command)
 {
-    redisAsyncContext context{};
-    EXPECT_FALSE(redis::issue_command(context, "*1\r\n$4\r\nPING\r\n", true));
+    struct : redis::Context {
+        bool takes_one_without_a_buffer(LibeventLoop& loop, std::uint16_t port)
+        {
+            std::string reason;
+            const bool begun = connect(loop, redis::announced_endpoint("127.0.0.1", port), reason);
+            char* const buffer = std::exchange(context().c.obuf, nullptr);
+            const bool takes = issue("*1\r\n$4\r\nPING\r\n");
+            context().c.obuf = buffer;
+            return !begun || takes;
+        }
+        void connected() noexcept override {}
+        void disconnected(std::string_view) noexcept override {}
+        void call_replied(const redisReply&) noexcept override {}
+        std::size_t longest_reply() const noexcept override { return 0; }
+    } context;
+    LibeventLoop loop;
+    EXPECT_FALSE(context.takes_one_without_a_buffer(loop, 1));
 }
 
 TEST_F(ClientTest, a_server_that_is_not_running_is_reported_once)

@@ -11,19 +11,7 @@
 
 namespace ratelimit {
 
-/// The numbers of a reply of several_script: signed, big-endian.
-inline std::string packed(std::initializer_list<std::int64_t> numbers)
-{
-    std::string text;
-    for (const auto number : numbers) {
-        for (int shift = 56; shift >= 0; shift -= 8) {
-            text += static_cast<char>(static_cast<std::uint64_t>(number) >> shift);
-        }
-    }
-    return text;
-}
-
-/// The numbers of a call, or of a reply, of sequence_script: little-endian doubles.
+/// The numbers of a call or a reply of a script: little-endian doubles.
 inline std::string doubles(std::initializer_list<double> numbers)
 {
     std::string text;

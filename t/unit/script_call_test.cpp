@@ -28,14 +28,14 @@ std::string written(const LimitCheck& check)
 {
     redis::ScriptArguments arguments;
     const redis::BatchFormat format = single_format(check.policy.algorithm);
-    const bool own = format.own_numbers > 0;
+    const bool own = format.own_numbers;
     arguments.begin(redis::Script::digest, digest, { 1, own ? 2U : 1U });
     arguments.key(check.redis_key);
-    arguments.begin_packed(format.numbers);
+    arguments.begin_packed();
     write_sequence_numbers(check, check.cost, arguments);
     arguments.end_packed();
     if (own) {
-        arguments.begin_packed(format.own_numbers);
+        arguments.begin_packed();
         write_holder(check, arguments);
         arguments.end_packed();
     }
@@ -45,7 +45,7 @@ std::string written(const LimitCheck& check)
 std::string written(std::span<const LimitCheck> checks, std::span<const std::int64_t> runs)
 {
     redis::ScriptArguments arguments;
-    arguments.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
+    arguments.begin(redis::Script::digest, digest, several_argument_count(checks));
     write_several_arguments(checks, runs, arguments);
     return std::string(arguments.text());
 }
@@ -94,14 +94,15 @@ TEST(ScriptCall, of_several_limits_has_each_algorithm_and_shadow_flag)
     const std::array<std::int64_t, 10> runs = { 2, 1, 0, 1, 1, 1, 3, 4, 5, 6 };
     EXPECT_EQ(
         written(checks, runs),
-        resp({ "EVALSHA", digest, "6", "a",  "b",         "c",       "d",  // the keys
-               "c:block", "e",    "4",                                     // of two blocks
-               "0",       "0",    "0", "10", "60000000",  "0",       "",  // algorithm, mode, now, …
-               "3",       "1",    "0", "5",  "124000000", "4000000", "",  //
-               "6",       "10",   "7", "1",  "1000000",   "5",       "",  // with the fifth key
-               "4",       "13",   "7", "1",  "1000000",   "5",       "",  // a shadow with the sixth
-               "2",       "1",    "0", "1",  "1",      // two requests of these costs
-               "1",       "3",    "4", "5",  "6" }));  // and one request of these
+        resp({ "EVALSHA", digest, "6", "a", "b", "c", "d",  // the keys
+               "c:block", "e",                              // of two blocks
+               doubles(
+                   { 0, 0,  0, 10, 60'000'000,  0,         0, 0, 0, -1,     // algorithm, mode, …
+                     3, 1,  0, 5,  124'000'000, 4'000'000, 0, 0, 0, -1,     //
+                     6, 10, 7, 1,  1'000'000,   5,         0, 0, 0, -1,     // the fifth key
+                     4, 13, 7, 1,  1'000'000,   5,         0, 0, 0, -1 }),  // a shadow, the sixth
+               doubles({ 2, 1, 0, 1, 1,         // two requests of these costs
+                         1, 3, 4, 5, 6 }) }));  // and one request of these
 }
 
 TEST(ScriptText, equal_sets_have_one_script)

@@ -82,7 +82,7 @@ TEST(ScriptReply, of_one_limit_has_the_reset_before_and_the_time)
 TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
 {
     auto text =
-        packed({ 3, 1, 4, 5'000'000, 0, 9, 6, 0, 0, 2, 7, -1, 0, 0, 1'800'000'000'000'000 });
+        doubles({ 3, 9, 1, 4, 5'000'000, 0, 6, 0, 0, 0, 2, 7, -1, 0, 1'800'000'000'000'000 });
     const auto reply = reply_of(text);
     std::vector<KeyReply> several;
     ASSERT_TRUE(read_several(reply, 2, several));
@@ -120,7 +120,7 @@ TEST(ScriptReply, of_a_request_is_the_same_from_both_scripts)
     ASSERT_TRUE(
         read_sequence_replies(to_one_call(doubles({ 1, 4, 5, 0, 6, 8 })), one, cost, replies));
     const RunReply in_sequence = replies.front();
-    auto text = packed({ 1, 1, 4, 5, 0, 0, 6, 8 });
+    auto text = doubles({ 1, 0, 1, 4, 5, 0, 6, 8 });
     ASSERT_TRUE(read_several(reply_of(text), 1, replies));
     const RunReply& in_several = replies.front();
     EXPECT_EQ(in_several, in_sequence);
@@ -228,10 +228,10 @@ TEST(ScriptReply, of_a_holder_has_the_units_and_its_place)
 TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
 {
     std::vector<KeyReply> replies;
-    auto text = packed({ 1, 1, 4, 5, 0, 0, 3, 8 });
+    auto text = doubles({ 1, 0, 1, 4, 5, 0, 3, 8 });
     ASSERT_TRUE(read_several(reply_of(text), 1, replies));
     EXPECT_EQ(replies.front().place, 3);
-    text = packed({ 0, 0, 4, 5, 1, 0, 0, 8 });
+    text = doubles({ 0, 0, 0, 4, 5, 1, 0, 8 });
     ASSERT_TRUE(read_several(reply_of(text), 1, replies));
     EXPECT_EQ(replies.front().place, -1) << "several.lua says 0 if nothing was counted";
 }
@@ -278,7 +278,6 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(doubles({ 1, -4, 5, 0, 0, 0 }), one));
     EXPECT_FALSE(reads(doubles({ 1, 4, -5, 0, 0, 0 }), one));
     EXPECT_FALSE(reads(doubles({ 1, 4, 5, -3, 0, 0 }), one));
-    constexpr std::int64_t too_large = (std::int64_t{ 1 } << 58) + 1;
     constexpr double next_double = 0x1p58 + 64;
     EXPECT_FALSE(reads(doubles({ 1, next_double, 5, 0, 0, 0 }), one));
     EXPECT_FALSE(reads(doubles({ 1, 4, next_double, 0, 0, 0 }), one));
@@ -286,19 +285,19 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(doubles({ std::nan(""), 4, 5, 0, 0, 0 }), one));
 
     const std::size_t answers = 1;
-    EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers));
+    EXPECT_TRUE(reads(doubles({ 1, 0, 1, 4, 5, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads("", answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 0, 8, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ -1, 1, 4, 5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, -5, 4, 5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -3, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, too_large, 5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, -1, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, -6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, 4, 5, 0, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, 4, 5, 0, 0, 8, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ -1, 0, 1, 4, 5, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, -5, 4, 5, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, -4, 5, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, 4, -5, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, 4, 5, -3, 6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, next_double, 5, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, -1, 1, 4, 5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, 4, 5, 0, -6, 8 }), answers));
+    EXPECT_FALSE(reads(doubles({ 1, 0, 1, 4, 5, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));
 }
 
 TEST(ScriptReply, leaves_no_more_than_the_limit)
@@ -315,8 +314,8 @@ TEST(ScriptReply, leaves_no_more_than_the_limit)
     LimitCheck fewer = counted;
     fewer.policy.reserve = 2;
     const std::array limits{ counted, fewer };
-    auto text = packed({ 1, 1, 10, 5, 0, 0, 6, 1, 1, 10, 5, 0, 0, 6,  // a run
-                         0, 0, 10, 5, 0, 0, 6, 0, 0, 10, 5, 0, 0, 6, 8 });
+    auto text = doubles({ 1, 0, 1, 10, 5, 0, 6, 1, 0, 1, 10, 5, 0, 6,  // a run
+                          0, 0, 0, 10, 5, 0, 6, 0, 0, 0, 10, 5, 0, 6, 8 });
     std::vector<KeyReply> replies;
     ASSERT_TRUE(read_several_reply(reply_of(text), limits, 2, replies));
     for (std::size_t i = 0; i < replies.size(); ++i) {
@@ -331,8 +330,8 @@ TEST(ScriptReply, that_takes_more_than_was_asked_for_does_not_fit)
     for (const std::int64_t cost : { 5, 5, 7 }) {  // two requests, and one
         runs.add([cost](std::size_t) { return cost; });
     }
-    const auto fits = [&runs](std::int64_t first, std::int64_t second) {
-        auto text = packed({ first, 1, 4, 5, 0, 0, 6, second, 1, 4, 5, 0, 0, 6, 8 });
+    const auto fits = [&runs](double first, double second) {
+        auto text = doubles({ first, 0, 1, 4, 5, 0, 6, second, 0, 1, 4, 5, 0, 6, 8 });
         const auto reply = reply_of(text);
         std::vector<KeyReply> replies;
         return read_several_reply(reply, std::span(&counted, 1), 2, replies)

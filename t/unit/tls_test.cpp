@@ -1,5 +1,6 @@
 // TLS sessions kept for the next connection.
 
+#include "redis/context_owner.h"
 #include "redis/tls.h"
 
 #include <cstring>
@@ -39,10 +40,14 @@ private:
 
 class TlsSessions : public testing::Test {
 protected:
+    struct Owner final : ContextOwner {
+        std::size_t longest_reply() const noexcept override { return 0; }
+    };
+
     void connect(const std::string& host)
     {
         connections_.push_back(std::make_unique<Connected>(host));
-        EXPECT_NO_THROW(context_.start(**connections_.back(), host, nullptr));
+        EXPECT_NO_THROW(context_.start(**connections_.back(), host, owner_));
     }
 
     static TlsOptions options()
@@ -52,6 +57,7 @@ protected:
         return options;
     }
 
+    Owner owner_;
     TlsContext context_{ options() };
     std::vector<std::unique_ptr<Connected>> connections_;
 };

@@ -119,7 +119,7 @@ TraceCaller::Answer TraceCaller::check(
         write_single(digest, checks.front(), 0);
     } else {
         const auto runs = one_request(checks);
-        arguments_.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
+        arguments_.begin(redis::Script::digest, digest, several_argument_count(checks));
         write_several_arguments(checks, runs, arguments_);
     }
     return call(checks, single);
@@ -130,18 +130,18 @@ void TraceCaller::write_sequence(
     std::size_t more_args)
 {
     const redis::BatchFormat format = sequence_format_of(checks);
-    const std::size_t own = format.own_numbers > 0 ? 1 : 0;
+    const std::size_t own = format.own_numbers ? 1 : 0;
     arguments_.begin(redis::Script::digest, digest, { format.keys, 1 + own + more_args });
     for (std::size_t at = 0; at < checks.size(); at += limits) {
         write_check_keys(checks.subspan(at, limits), arguments_);
     }
-    arguments_.begin_parts();
+    arguments_.begin_packed();
     for (const LimitCheck& check : checks) {
         write_sequence_numbers(check, check.cost, arguments_);
     }
-    arguments_.end_parts(limits * numbers_of_limit, true);
+    arguments_.end_packed(limits * numbers_of_limit);
     if (own > 0) {
-        arguments_.begin_packed(format.own_numbers);
+        arguments_.begin_packed();
         for (const LimitCheck& check : checks) {
             write_holder(check, arguments_);
         }
@@ -296,7 +296,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     const std::string& digest, std::span<const LimitCheck> checks,
     std::span<const std::int64_t> runs)
 {
-    arguments_.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
+    arguments_.begin(redis::Script::digest, digest, several_argument_count(checks));
     write_several_arguments(checks, runs, arguments_);
     redisReply* reply = call_in_transaction(checks);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1 + checks.size()) {
@@ -342,7 +342,7 @@ void TraceCaller::refund(
     check.now = now;
     arguments_.begin(redis::Script::digest, digest, { 1, 1 });
     arguments_.key(check.redis_key);
-    arguments_.begin_packed(refund_format.numbers);
+    arguments_.begin_packed();
     write_refund_numbers(check, { cost, *taken.check.now, taken.state.reset }, arguments_);
     arguments_.end_packed();
     text_of_call(check);
@@ -354,7 +354,7 @@ bool TraceCaller::state_block(
     check.redis_key = check.block_key;
     arguments_.begin(redis::Script::digest, digest, { 1, 1 });
     arguments_.key(check.redis_key);
-    arguments_.begin_packed(block_format.numbers);
+    arguments_.begin_packed();
     write_block_numbers(check.now, statement, arguments_);
     arguments_.end_packed();
     return text_of_call(check) == "+";

@@ -127,6 +127,11 @@ private:
         options.server.connect_timeout = 250ms;
         return options;
     }
+    redis::Server* server_at(std::uint32_t) const noexcept override { return nullptr; }
+    std::optional<std::uint32_t> number_of(const redis::Server&) const noexcept override
+    {
+        return std::nullopt;
+    }
     void connect() override {}
     void disconnect() noexcept override {}
     void each_server(const std::function<void(redis::Server&)>&) override {}
