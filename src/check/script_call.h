@@ -64,13 +64,13 @@ constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = fa
     return { .keys = blocks ? 2U : 1U,
              .reply_bytes = answer_numbers(algorithm, blocks) * sizeof(double),
              .shared_bytes = sizeof(double),
-             .numbers_once = numbers_of_limit,
+             .numbers = numbers_of_limit,
              .own_numbers = counts_at_one_time(algorithm) };
 }
 /// For charge_script.
 inline constexpr redis::BatchFormat charge_format{ .reply_bytes = whole_answer * sizeof(double),
                                                    .shared_bytes = sizeof(double),
-                                                   .numbers_once = numbers_of_limit };
+                                                   .numbers = numbers_of_limit };
 /// For refund_script and block_script.
 inline constexpr redis::BatchFormat byte_format{ .reply_bytes = 1 };
 /// KEYS of one request, for both kinds of script.

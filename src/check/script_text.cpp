@@ -288,7 +288,7 @@ redis::BatchFormat sequence_format(std::span<const SequenceLimit> limits) noexce
         const auto each = single_format(limit.algorithm, limit.blocks);
         all.keys += each.keys;
         all.reply_bytes += each.reply_bytes;
-        all.numbers_once += each.numbers_once;
+        all.numbers += each.numbers;
         all.own_numbers = all.own_numbers || each.own_numbers;
     }
     return all;

@@ -27,8 +27,11 @@ public:
 
     /// Whether a server told the name, not the configuration.
     bool announced() const noexcept { return announced_; }
-    /// Whether the address in use is the announced one.
-    bool uses_announced() const noexcept { return endpoint_.host == announced_host_; }
+    /// Whether an address was announced, and another one is in use.
+    bool uses_another() const noexcept
+    {
+        return !announced_host_.empty() && endpoint_.host != announced_host_;
+    }
 
     /// The server is announced with this address beside its name, instead of an earlier one. True:
     /// the earlier one was in use, or the address in use is not known any longer. So this one is

@@ -138,7 +138,7 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_numbers(command);
     }
-    command.end_packed(format.numbers_once);
+    command.end_packed(format.numbers);
     if (!format.own_numbers) {
         return;
     }

@@ -42,8 +42,8 @@ struct BatchFormat {
     std::size_t keys = 1;
     std::size_t reply_bytes = 0;
     std::size_t shared_bytes = 0;  // at the end of the reply, of all calls
-    std::size_t numbers_once = 0;  // not 0: of a call; ARGV[1] has one call's if all are the same
-    bool own_numbers = false;      // there is ARGV[2]
+    std::size_t numbers = 0;   // of a call, if ARGV[1] has them once where all are equal; 0: never
+    bool own_numbers = false;  // there is ARGV[2]
 };
 
 /// A call's part of the reply to a batch.

@@ -71,9 +71,8 @@ struct ClientParts {
 };
 
 /// Calls Redis on one event loop, in one thread. Sends each call to the server that has its keys,
-/// and follows keys that move. There is a derived class for each topology (make_client). By
-/// default, the events of its servers are reported to the client's owner, and an error reply is the
-/// failure of its server.
+/// and follows keys that move. There is a derived class for each topology (make_client). The
+/// events of servers that have not been replaced are reported to the client's owner.
 class Client : public ServerOwner, public OutboxOwner {
 public:
     Client(const Client&) = delete;

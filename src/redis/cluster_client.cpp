@@ -69,6 +69,11 @@ std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
     return hash_slot(key);
 }
 
+Server* ClusterClient::server_at(std::uint32_t shard) const noexcept
+{
+    return slots_[shard];
+}
+
 /// Derived from the name, because the workers may discover the nodes in different orders.
 std::optional<std::uint32_t> ClusterClient::number_of(const Server& server) const noexcept
 {
@@ -188,7 +193,7 @@ void ClusterClient::taken_over(Server& old) noexcept
     if (old.away()) {
         old.replaced();
     }
-    counts_may_be_lost(number_of(old).value_or(0));
+    server_reconnected(old);
 }
 
 /// Sends a call whose owner is away or cut off to another node, whose MOVED names the new owner.

@@ -35,7 +35,7 @@ private:
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
-    Server* server_at(std::uint32_t shard) const noexcept override { return slots_[shard]; }
+    Server* server_at(std::uint32_t shard) const noexcept override;
     bool may_be_taken_over(const Server& server) const noexcept override;
     std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
     void server_changed(bool up) noexcept override { up ? retry_waiting_soon() : search_.want(); }

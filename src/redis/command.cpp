@@ -24,7 +24,7 @@ char* put(char* out, std::string_view text) noexcept
 
 char* put_number(char* out, std::int64_t number) noexcept
 {
-    if (number >= 0 && number <= 99) {  // fast path for most lengths and costs
+    if (number >= 0 && number <= 99) {  // fast path for most lengths and numbers of keys
         if (number > 9) {
             *out++ = static_cast<char>('0' + number / 10);
         }

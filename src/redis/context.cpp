@@ -87,6 +87,7 @@ bool Context::connect(EventLoop& loop, const Endpoint& server, std::string& reas
         reason = "its address is not known";  // for a name, hiredis would block to look it up
         return false;
     }
+    tls_ = nullptr;
     errno = 0;
     redisAsyncContext* context = redisAsyncConnectWithOptions(&options);
     const bool no_file = errno == EMFILE || errno == ENFILE;

@@ -40,7 +40,7 @@ public:
     /// Adds commands to what is written at the end of the loop's turn. `reply`: call_replied gets
     /// the reply. False: out of memory, or it is closed.
     bool issue(std::string_view commands, bool reply = true) noexcept;
-    /// Closes it. None of the functions below is called any more.
+    /// Closes it: its owner is called no more.
     void free() noexcept;
 
 protected:

@@ -15,6 +15,7 @@ public:
     ~RingClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
+    std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
 
 private:
     Server* server_at(std::uint32_t shard) const noexcept override { return servers_[shard].get(); }

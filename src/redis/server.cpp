@@ -159,7 +159,7 @@ void Server::look_up_soon() noexcept
     // Connections may be lost more often than look_up_pause: an earlier look-up is not postponed.
     if (look_up_alarm_.running()) {
         look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
-    } else if (needs_address() && lookup_ == nullptr) {
+    } else if (follows_name() && lookup_ == nullptr) {
         look_up();
     }
 }
@@ -170,8 +170,8 @@ try {
         return;
     }
     const auto done = [this](const Addresses& addresses) { looked_up(addresses); };
-    lookup_ = needs_address() ? loop_.look_up_unknown(endpoint_.host_name, done)
-                              : loop_.look_up(endpoint_.host_name, done);
+    lookup_ = follows_name() ? loop_.look_up_unknown(endpoint_.host_name, done)
+                             : loop_.look_up(endpoint_.host_name, done);
 } catch (const std::exception&) {
     look_up_alarm_.set(loop_.now() + look_up_pause);  // out of memory
 }
@@ -216,11 +216,12 @@ bool Server::idle() const noexcept
 
 bool Server::address_failed(std::string_view address) noexcept
 try {
-    // All connections use one address: another server has other counts.
+    // All connections use one address, since another server has other counts. Where the breaker is
+    // open, those that are ready are silent.
     const auto works = [address](const Connection& other) {
         return other.ready() && other.address() == address;
     };
-    return !any(works) && addresses_.failed(address);
+    return (breaker_.open() || !any(works)) && addresses_.failed(address);
 } catch (const std::exception&) {
     return false;  // out of memory: the same address is tried again
 }
@@ -245,9 +246,11 @@ void Server::connection_lost(
     if (loss == Loss::good) {
         return;  // still up, unless the attempt that follows fails
     }
+    // An address that is left counts once, however many connections were at it.
+    const bool counted = elsewhere && endpoint_.tried == connection.address();
     endpoint_.tried = connection.address();
     const bool silent = loss == Loss::failed || loss == Loss::silent;
-    if (silent) {
+    if (silent && !counted) {
         note_silence(connection.attempted(), reason);
     }
     if (elsewhere || (silent && looks_up_first())) {

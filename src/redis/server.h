@@ -168,12 +168,12 @@ private:
     void probe_silent() noexcept;
     void waited_in_vain(unsigned checks) noexcept;
     void look_up_soon() noexcept;
-    /// Whether the name is known from a server only, and its address is not: none is in use, or
-    /// another one, which a look-up has found.
-    bool needs_address() const noexcept
+    /// Whether a server announced the name, and its name is needed: it is away, or has no address,
+    /// or another one than the announced one is in use.
+    bool follows_name() const noexcept
     {
         return addresses_.announced()
-            && (endpoint_.host.empty() || state_ == State::away || !addresses_.uses_announced());
+            && (endpoint_.host.empty() || state_ == State::away || addresses_.uses_another());
     }
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;

@@ -32,6 +32,7 @@ my @cases = (
     ['a limited page that refused it',        "location / { auth_basic x; error_page 401 /login; proxy_pass http://y; } location /login { $limited }", '/q', 429, '-', '/login', 1],
     ['auth_request that fails',               "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 500, '-', '/q', 0],
     ['the page of a malformed request',       "error_page 400 /page.html; location / { proxy_pass http://y; } location = /page.html { ratelimit zone=z; }", '/q', 400, '-', '/page.html', 1],
+    ['the page of a plain request to TLS',    "error_page 497 /to.html; location / { proxy_pass http://y; } location = /to.html { ratelimit zone=z; }", '/q', 400, '-', '/to.html', 1],
     ['a handler without an upstream',         "location = / { empty_gif; } location / { ratelimit zone=z; }", '/', 200, '-', '/', 0],
     ['a folder that is listed',               "location / { autoindex on; } location ~ \\.html\$ { ratelimit zone=z; }", '/dir/', 200, '-', '/dir/', 0],
     ['the page of an error that redirects',   "location / { error_page 403 \@g; } location \@g { return 302 /login; } location = /a/index.html { $limited }", '/a/', 302, '-', '/a/', 0],

@@ -117,6 +117,32 @@ TEST_F(AnnouncedServerTest, KeepsTheAddressOfAnIdleConnectionWhenAnotherOneFails
     EXPECT_EQ(address(), "127.0.0.1");
 }
 
+TEST_F(AnnouncedServerTest, LeavesARefusedAddressWithoutAReportHoweverManyConnectionsItHas)
+{
+    options_.connections = 8;
+    name_stands_for({ "127.0.0.7", "127.0.0.8", "127.0.0.2" });
+    announce("");
+    ASSERT_TRUE(is_up());
+    EXPECT_EQ(owner_.downs, 0);
+}
+
+TEST_F(AnnouncedServerTest, LeavesASilentAddressSoonHoweverManyConnectionsItHas)
+{
+    options_.connections = 128;
+    options_.timeout = 50ms;
+    options_.breaker_open = 50ms;
+    name_stands_for({ "127.0.0.1", "127.0.0.2" });
+    announce("");
+    ASSERT_TRUE(is_up());
+    loop_.run_for(100ms);  // a silent wait: until the other connections are ready
+    first_.pause();
+    const auto moves = [this] {
+        server_->probe();
+        return address() == "127.0.0.2";
+    };
+    EXPECT_TRUE(loop_.run_until(moves, 5s));
+}
+
 TEST_F(AnnouncedServerTest, IsAwayAfterAFewAddressesThatFailedNotAfterAll)
 {
     std::vector<std::string> addresses;

@@ -176,14 +176,14 @@ TEST_F(BatcherTest, puts_keys_and_numbers_of_a_batch_into_one_command)
     EXPECT_NE(text.find("$1\r\n2\r\n$4\r\nkey0\r\n$4\r\nkey1\r\n$16\r\n"), std::string::npos);
 }
 
-TEST_F(BatcherTest, sends_equal_numbers_once_if_the_script_takes_them_so)
+TEST_F(BatcherTest, sends_equal_numbers_if_the_script_takes_them_so)
 {
     BatchedCall first("key");
     BatchedCall second("key");
     const auto text = [&](std::int64_t number) {
         redis::CallQueue calls;
         for (BatchedCall* call : { &first, &second }) {
-            call->form.numbers_once = 1;
+            call->form.numbers = 1;
             auto& record = *new redis::PendingCall;
             record.attach(*call);
             calls.push(record);

@@ -22,6 +22,7 @@ using redis::Fate;
 
 TEST(Context, without_a_buffer_which_hiredis_had_no_memory_for_takes_no_command)
 {
+    LibeventLoop loop;
     struct : redis::Context {
         bool takes_one_without_a_buffer(LibeventLoop& loop, std::uint16_t port)
         {
@@ -37,7 +38,6 @@ TEST(Context, without_a_buffer_which_hiredis_had_no_memory_for_takes_no_command)
         void call_replied(const redisReply&) noexcept override {}
         std::size_t longest_reply() const noexcept override { return 0; }
     } context;
-    LibeventLoop loop;
     EXPECT_FALSE(context.takes_one_without_a_buffer(loop, 1));
 }
 

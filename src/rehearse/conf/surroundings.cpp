@@ -62,9 +62,10 @@ void add_error_pages(const Directive& directive, std::vector<ErrorPage>& out)
         if (!number) {
             fail_at(directive.place, "invalid value \"" + code + "\"");
         }
+        const bool of_nginx = *number >= 494 && *number <= 497;  // they are logged as 400
+        const std::int64_t kept = changes ? 0 : of_nginx ? 400 : *number;
         out.push_back({ static_cast<int>(*number), changes,
-                        static_cast<int>(response.value_or(changes ? 0 : *number)), target,
-                        &directive });
+                        static_cast<int>(response.value_or(kept)), target, &directive });
     }
 }
 

@@ -193,8 +193,8 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
         out.push_back(
             std::to_string(odd.requests) + " requests, the first of which is "
             + printable(odd.first)
-            + ", went a way that the configuration does not show: they may have met no limit, or "
-              "another");
+            + ", went a way that the configuration does not show: which limits they met is not "
+              "known");
     }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 namespace ratelimit::rehearse {
 
@@ -43,13 +42,13 @@ Walk::Next Router::refuse(Walk& walk, Reached reached, int code)
 /// answered with that, if the log does not tell of upstreams.
 Walk::Next Router::unreadable(Walk& walk) const
 {
-    constexpr std::array codes = { 400, 408, 414, 494, 497, 501, 505 };
+    constexpr std::array codes = { 400, 408, 414, 494, 495, 496, 497, 501, 505 };
     const bool likely = facts_.upstream != nullptr || !walk.server.has_upstreams;
     if (facts_.path != nullptr && walk.values.rewritten().path.empty()) {
         return refuse(walk, Reached::malformed, facts_.status_of(walk.values));
     }
     for (const int code : codes) {
-        if (walk.answered(code, nullptr, "unreadable " + std::to_string(code), likely)) {
+        if (walk.answered(code, nullptr, "unreadable", likely)) {
             return refuse(walk, Reached::malformed, code);
         }
     }
@@ -75,7 +74,7 @@ Walk::Next Router::access(Walk& walk, const Surroundings& around) const
     constexpr std::array codes = { 401, 403, 500 };
     for (const int code : codes) {
         if (around.auth_request != nullptr
-            && walk.answered(code, around.auth_request, "auth_request " + std::to_string(code))) {
+            && walk.answered(code, around.auth_request, "auth_request")) {
             return refuse(walk, Reached::authentication, code);
         }
     }

@@ -6,8 +6,8 @@ namespace ratelimit::rehearse {
 
 /// Follows a request through its server, in the order of nginx's phases: rewrite, location, access,
 /// limits and content. Which files exist is a question of Values: each course that the answers give
-/// is followed to its end, which is compared with the log. So are those that other nodes, clients
-/// and servers gave: passwords, nginx's own limits if they cannot be computed, and errors.
+/// is followed to its end, which is compared with the log. Whether nginx refused a request by
+/// itself, or an upstream had an error, is a question of the same kind.
 class Router {
 public:
     explicit Router(const RequestFacts& facts) : facts_(facts) {}

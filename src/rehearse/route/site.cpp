@@ -342,7 +342,6 @@ Site::Ways Site::ways(Values& values) const
     std::vector<Values::Answers> best;
     unsigned least = 0;
     int courses = 0;
-    bool more = true;
     values.begin_courses({});
     do {
         values.rewritten().captures.clear();
@@ -355,9 +354,8 @@ Site::Ways Site::ways(Values& values) const
         if (differences == least) {
             best.push_back(values.doubts());
         }
-        more = values.next_course();
-    } while (++courses < most_courses && more);
-    return { std::move(best), least == 0 && !more };
+    } while (++courses < most_courses && values.next_course());
+    return { std::move(best), least < Walk::other_path };
 }
 
 Route Site::find(Values& values, LimitReqs& limit_reqs) const

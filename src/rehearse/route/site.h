@@ -16,12 +16,12 @@ public:
     Site(
         HttpConf& conf, Variables& variables, const RequestFacts& facts, const std::string& server);
 
-    /// The ways of a request that differ least from the log, each as the answers to its doubts; the
-    /// likely one first. Of a hundred that it can go, if there are more.
     struct Ways {
-        std::vector<Values::Answers> answers{ {} };
-        bool fit = true;  // they do not differ, and there are no more
+        std::vector<Values::Answers> answers{ {} };  // to the doubts of each
+        bool fit = true;  // they end with the path and the number of upstreams of the log
     };
+    /// The ways of a request that differ least from the log, the likely one first. Of a hundred
+    /// that it can go, if there are more.
     Ways ways(Values& values) const;
     /// Where a request ends up, in the course that was begun.
     Route find(Values& values, LimitReqs& limit_reqs) const;

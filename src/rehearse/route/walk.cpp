@@ -42,7 +42,7 @@ Walk::Next Walk::ends_with(int code) noexcept
     return Next::done;
 }
 
-bool Walk::answered(int code, const Directive* one, std::string_view question, bool likely)
+bool Walk::answered(int code, const Directive* one, std::string_view reason, bool likely)
 {
     const int logged = facts.status_of(values);
     const ErrorPage* const page = page_of(code);
@@ -50,8 +50,11 @@ bool Walk::answered(int code, const Directive* one, std::string_view question, b
     // own.
     const bool may_be_page =
         page != nullptr && (page->response_changes || (logged >= 300 && logged != 304));
-    return (logged == code || may_be_page)
-        && values.in_doubt(asker(one), question, likely && logged == code);
+    if (logged != code && !may_be_page) {
+        return false;
+    }
+    const std::string question = std::string(reason) + " " + std::to_string(code);
+    return values.in_doubt(asker(one), question, likely && logged == code);
 }
 
 Walk::Next Walk::limited()
@@ -109,10 +112,10 @@ Walk::Next Walk::upstream()
         if (!location->own.intercepts && page.code != 502 && page.code != 504) {
             continue;  // the upstream's answer is not changed
         }
-        // Where the log has the status of the error, there was one: else it had not been left so.
+        // An answer with this status has the page, so no other answer left this status in the log.
         const bool is_error = known ? page.code == facts.upstream_answer(values, number)
                                     : page.code == facts.status_of(values)
-                || answered(page.code, page.directive, "error " + page.target);
+                || answered(page.code, page.directive, page.target);
         if (is_error) {
             return follow(page);
         }
@@ -259,20 +262,23 @@ unsigned Walk::differences() const
     }
     const int code = facts.status_of(values);
     const int asked = facts.asked_upstreams(values);
-    // nginx answers errors of the client before it asks an upstream.
-    const bool before = code == 400 || code == 408 || code == 413 || code == 499;
+    const std::string& path = values.rewritten().path;
+    // nginx answers these before it asks an upstream, such as 502 for a name without an address.
+    constexpr std::array errors = { 400, 408, 413, 499, 502, 503 };
+    const bool before = std::find(errors.begin(), errors.end(), code) != errors.end();
     const bool may_ask_none = upstreams > 0 && (before || may_be_cached);
-    const bool other_upstreams =
+    const bool upstreams_differ =
         facts.upstream != nullptr && asked != upstreams && !(asked < upstreams && may_ask_none);
-    const bool other_path =
-        facts.final_path != nullptr && facts.final_path->value(values) != values.rewritten().path;
+    const bool path_differs =
+        facts.final_path != nullptr && !path.empty() && facts.final_path->value(values) != path;
     const int expected = kept_status != 0 ? kept_status : status;
     const bool is_file = is_success(code) || code == 405 || code == 412 || code == 416;
     const bool same_status = code == 0 || expected == 0 || expected == code
         || (expected == of_file && is_file) || (upstreams > 0 && asked == 0 && before)
         || (expected == any_of_file
             && (is_file || code == moved_to_folder || code == forbidden || code == not_found));
-    return (other_upstreams ? 4U : 0U) + (other_path ? 2U : 0U) + (same_status ? 0U : 1U);
+    return (upstreams_differ ? other_upstreams : 0) + (path_differs ? other_path : 0)
+        + (same_status ? 0 : other_status);
 }
 
 }  // namespace ratelimit::rehearse

@@ -70,9 +70,9 @@ struct Walk {
     }
     /// Its path was changed. Ends it if that happens too often.
     Next changed(Next next) noexcept;
-    /// Whether nginx answered here by itself with this status: a question of Values if the log has
-    /// it, or if a page may hide it. `likely`: where the log has it.
-    bool answered(int code, const Directive* one, std::string_view question, bool likely = true);
+    /// Whether nginx answered here by itself with this status. It is a question of Values if the
+    /// log has the status, or if a page may hide it. `likely`: the answer in the first case.
+    bool answered(int code, const Directive* one, std::string_view reason, bool likely = true);
     /// Limits are in force, and end the way. If it is followed as it went then, they have let the
     /// request pass, or have refused it with their status.
     Next limited();
@@ -83,8 +83,10 @@ struct Walk {
     /// nginx answers with a status and a text, which have no page.
     Next ends_with(int code) noexcept;
 
-    /// How the log differs from that of a request that went this way; the number of upstreams
-    /// weighs more than the path, and that more than the status. 0: not at all.
+    static constexpr unsigned other_status = 1;
+    static constexpr unsigned other_path = 2;
+    static constexpr unsigned other_upstreams = 4;
+    /// The sum of the differences between the log and the log of a request that went this way.
     unsigned differences() const;
 
 private:
@@ -96,7 +98,7 @@ private:
     static constexpr int forbidden = 403;        // a folder without an index
     static constexpr int not_found = 404;
     static constexpr int not_allowed = 405;
-    static constexpr int any_of_file = 1;  // one of these, but not moved_elsewhere
+    static constexpr int any_of_file = 1;  // of_file, moved_to_folder, forbidden or not_found
 
     const Location& here() const { return location == nullptr ? server.top : *location; }
     const Directive* asker(const Directive* one) const noexcept;
