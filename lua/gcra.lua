@@ -91,8 +91,10 @@ local retry, detail = 0, take and rest or 0
 if not granted then
     retry = cost > param and -1 or ahead + math.ceil((rest + cost * window - full) / quota)
 end
--- At least 0: the debt may exceed this capacity.
-local remaining = math.max(0, math.floor((full - debt) / window))
+-- What the check would pass, also where the quotient is rounded. At least 0: the debt may exceed this
+-- capacity.
+local remaining = math.floor((full - debt) / window + 0.5)
+remaining = math.max(0, debt + remaining * window > full and remaining - 1 or remaining)
 local reset = ahead + math.ceil(rest / quota)
 --- beyond
 retry = math.max(0, math.min(cost, math.ceil((debt - full) / window)))

@@ -4,7 +4,8 @@
 --
 -- State: one string, entries and then a trailer, as in sliding_window_log.lua.
 --   entry    13 bytes: a bucket's start in microseconds since the epoch (u56), and how many
---            requests passed up to its end (u48): the sum over several buckets is one subtraction
+--            requests passed up to its end (u48, modulo 2^48): the sum over several buckets is one
+--            subtraction
 --   trailer  30 bytes: the number of entries (u32), the index of the oldest live one (u32), its
 --            start (u56), how many requests passed before it (u48), the key's deadline (u56), "sb"
 --- check
@@ -18,7 +19,7 @@ do
         newest, total, count, head, head_time, base, deadline, mark =
             struct.unpack('>I7I6I4I4I7I6I7c2', text)
         -- Foreign values: as in sliding_window_log.
-        if mark ~= 'sb' or head >= count or head_time > newest or total < base or (
+        if mark ~= 'sb' or head >= count or head_time > newest or (
             (newest - now > window or count >= 5000)
             and redis.call('STRLEN', key) ~= count * 13 + 30) then
             newest, total, count, base = 0, 0, 0, 0
@@ -51,12 +52,15 @@ do
         error(text.err)  -- for example: the user has no right to read
     end
 end
-local granted = cost == 0 or total - base + cost <= quota
+local sum = (total - base) % 2^48
+local granted = cost == 0 or sum + cost <= quota
 --- keeps
-count, head, head_time, base, newest, total, deadline
+count, head, head_time, base, newest, total, deadline, sum
+--- charge
+cost = math.min(cost, 2^47 - sum)
 --- before
 local before = 0
-if total > base then
+if sum > 0 then
     before = window + (newest - now > window and -(now % param) or newest - now)
 end
 --- commit
@@ -72,7 +76,7 @@ if moved then
     newest, head_time = bucket, bucket
     if cost > 0 and count > head then
         local life = bucket + window + math.floor(window / 16) - at
-        total, base, count, head, deadline = total - base, 0, 1, 0, at + life
+        total, base, count, head, deadline = sum, 0, 1, 0, at + life
         redis.call('SET', key, struct.pack(trailer, bucket, total, 1, 0, bucket, 0, deadline, 'sb'),
                    'PX', string.format('%d', math.ceil(life / 1000)))
     end
@@ -80,13 +84,13 @@ end
 if take then
     local place = count
     if head >= count then
-        base, total, head_time = 0, 0, bucket
+        base, total, head_time, sum = 0, 0, bucket, 0
     elseif newest >= bucket then
         -- The newest bucket is now's, or ahead of now: its entry is overwritten.
         place, bucket = count - 1, newest
     end
     local life = bucket + window + math.floor(window / 16) - now
-    total, newest = total + cost, bucket
+    total, newest, sum = (total + cost) % 2^48, bucket, sum + cost
     local append = head < count and (head < 16 or head < count - head)
     if append then
         -- If the server's clock does not decide, the stored deadline may be of another clock.
@@ -96,7 +100,7 @@ if take then
                    trailer, bucket, total, place + 1, head, head_time, base, deadline, 'sb'))
         if size and size ~= (place + 1) * 13 + 30 then
             -- The value was foreign.
-            append, place, head, total, base, head_time = false, 0, 0, cost, 0, bucket
+            append, place, head, total, base, head_time, sum = false, 0, 0, cost, 0, bucket, cost
         elseif late then
             redis.call('PEXPIRE', key, string.format('%d', math.ceil(life / 1000)))
         end
@@ -106,7 +110,7 @@ if take then
             'GETRANGE', key, string.format('%d', head * 13), string.format('%d', place * 13 - 1))
         if #kept ~= math.max(place - head, 0) * 13 then
             -- The value was foreign.
-            kept, place, head, total, base, head_time = '', 0, 0, cost, 0, bucket
+            kept, place, head, total, base, head_time, sum = '', 0, 0, cost, 0, bucket, cost
         end
         redis.call('SET', key, kept .. struct.pack(
                    trailer, bucket, total, math.max(place - head, 0) + 1, 0, head_time, base,
@@ -114,7 +118,6 @@ if take then
     end
 end
 
-local sum = total - base
 if not granted then
     if cost > quota then
         retry = -1
@@ -123,14 +126,14 @@ if not granted then
     else
         -- The first bucket up to whose end `wanted` requests had passed: when it leaves, there is
         -- room.
-        local wanted = base + sum + cost - quota
+        local wanted = sum + cost - quota
         local first, last = head, count - 1
         while first < last do
             local middle = math.floor((first + last) / 2)
             local from = middle * 13 + 7
             local upto = redis.call(
                 'GETRANGE', key, string.format('%d', from), string.format('%d', from + 5))
-            if #upto < 6 or struct.unpack('>I6', upto) >= wanted then
+            if #upto < 6 or (struct.unpack('>I6', upto) - base) % 2^48 >= wanted then
                 last = middle
             else
                 first = middle + 1
@@ -154,7 +157,7 @@ local function refund(key, taken, reset, _, _, window, _, cost)
         return
     end
     local total, count, head, _, base, deadline, mark = struct.unpack('>I6I4I4I7I6I7c2', trailer)
-    if mark ~= 'sb' or head >= count or total - base < cost then
+    if mark ~= 'sb' or head >= count or (total - base) % 2^48 < cost then
         return
     end
     local text = redis.call('GETRANGE', key, '0', string.format('%d', count * 13 + 30))
@@ -172,15 +175,15 @@ local function refund(key, taken, reset, _, _, window, _, cost)
     local _, before = struct.unpack('>I7I6', text, math.max(index - 1, 0) * 13 + 1)
     before = index > head and before or base
     local _, upto = struct.unpack('>I7I6', text, index * 13 + 1)
-    if upto - before < cost then
+    if (upto - before) % 2^48 < cost then
         return  -- counted in another bucket, because the clock was behind
     end
     -- Empty buckets are removed, because the reset is computed from the newest bucket.
     local changed = {}
     for i = index, count - 1 do
         local start, passed = struct.unpack('>I7I6', text, i * 13 + 1)
-        if passed - cost > before then
-            changed[#changed + 1] = struct.pack('>I7I6', start, passed - cost)
+        if (passed - cost) % 2^48 ~= before then
+            changed[#changed + 1] = struct.pack('>I7I6', start, (passed - cost) % 2^48)
         end
     end
     local kept = string.sub(text, head * 13 + 1, index * 13) .. table.concat(changed)

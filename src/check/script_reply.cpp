@@ -79,8 +79,9 @@ std::optional<DebtNumbers> of_large_debt(
     };
     const auto [ahead, rest] = split(debt);
     const auto [earlier, fraction] = split(std::max(debt - added, 0.0));
-    const double left = std::floor((full - debt) / static_cast<double>(rate.window.count()));
-    const double remaining = std::max(left, 0.0);
+    const auto window = static_cast<double>(rate.window.count());
+    const double near = std::floor((full - debt) / window + 0.5);  // the quotient may be rounded
+    const double remaining = std::max(debt + near * window > full ? near - 1 : near, 0.0);
     const double reset = ahead + std::ceil(rest / quota);
     const double retry = std::max(ahead + std::ceil((rest + added - full) / quota), 0.0);
     if (remaining > largest || reset > largest || retry > largest) {

@@ -229,6 +229,7 @@ try {
 void Server::connection_ready(Connection& connection)
 {
     stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
+    endpoint_.tried = connection.address();
     const bool moved = connection.take_moved();
     if (std::exchange(lost_, false) || moved) {
         owner_.server_reconnected(*this);

@@ -225,5 +225,18 @@ TEST_F(AnnouncedServerTest, IsReportedWithTheAddressAlsoDuringTheFirstLookup)
     EXPECT_EQ(owner_.tried, "127.0.0.8");
 }
 
+TEST_F(AnnouncedServerTest, IsReportedWithTheAddressThatWorkedAfterOthersHadFailed)
+{
+    name_stands_for({ "127.0.0.8", "127.0.0.1" });
+    announce("");
+    ASSERT_TRUE(is_up());
+    first_.pause();
+    EXPECT_TRUE(loop_.run_until([this] {
+        server_->probe();
+        return owner_.downs == 1;
+    }));
+    EXPECT_EQ(owner_.tried, "127.0.0.1");
+}
+
 }  // namespace
 }  // namespace ratelimit

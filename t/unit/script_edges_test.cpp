@@ -6,12 +6,14 @@
 #include "trace_maker.h"
 
 #include <array>
+#include <span>
 
 #include <gtest/gtest.h>
 
 namespace ratelimit {
 namespace {
 
+using std::chrono::days;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -84,6 +86,32 @@ TEST_F(ScriptEdges, a_limit_that_an_earlier_try_may_have_filled_does_not_refuse_
     ASSERT_EQ(verdicts.size(), 1U);
     EXPECT_TRUE(verdicts[0][0].granted);
     EXPECT_FALSE(verdicts[0][1].granted);
+}
+
+TEST_F(ScriptEdges, a_full_bucket_has_all_its_tokens_however_many_these_are)
+{
+    const Policy policy = policy_of(Algorithm::token_bucket, 18'719'000, days{ 365 });
+    const LimitCheck nothing = request(policy, 0);
+    EXPECT_EQ(check(nothing).remaining, policy.limit());
+    const std::array<std::int64_t, 2> one_run{ 1, 0 };
+    const std::array algorithms{ policy.algorithm };
+    const auto verdicts = caller_.check_runs(
+        caller_.load(several_script(algorithms)), std::span(&nothing, 1), one_run);
+    EXPECT_EQ(verdicts.at(0).at(0).remaining, policy.limit());
+}
+
+TEST_F(ScriptEdges, buckets_that_are_never_idle_count_beyond_the_range_of_their_total)
+{
+    constexpr std::int64_t half = 500'000'000'000;
+    Policy policy = policy_of(Algorithm::sliding_window_buckets, 2 * half, seconds{ 1 });
+    policy.precision = seconds{ 1 };
+    LimitCheck each = request(policy, half);
+    check(each);
+    for (std::int64_t i = 1; i * half < std::int64_t{ 1 } << 49; ++i) {
+        each.now = now + seconds{ i };
+        ASSERT_EQ(check(each).remaining, 0) << i;
+        ASSERT_FALSE(check(each).granted) << i;
+    }
 }
 
 class ExpiryOfArrivalTime : public ScriptEdges {
