@@ -3,7 +3,8 @@
 
 ratelimit_scripts="$NGX_OBJS/ratelimit/lua_scripts.h"
 ratelimit_page="$NGX_OBJS/ratelimit/dashboard_page.h"
-ratelimit_flags='-std=c++20 -O2 -fvisibility=hidden -fno-plt -Wno-missing-field-initializers'
+# Scripts round each product, so no product is fused with a sum.
+ratelimit_flags='-std=c++20 -O2 -ffp-contract=off -fvisibility=hidden -fno-plt -Wno-missing-field-initializers'
 
 for ratelimit_name in $ratelimit_sources; do
     ratelimit_obj=$NGX_OBJS/addon/ratelimit/$ratelimit_name.o

@@ -91,8 +91,8 @@ local retry, detail = 0, take and rest or 0
 if not granted then
     retry = cost > param and -1 or ahead + math.ceil((rest + cost * window - full) / quota)
 end
--- What the check would pass, also where the quotient is rounded. At least 0: the debt may exceed this
--- capacity.
+-- The largest cost that the check would pass, although the quotient may be rounded. At least 0: the
+-- debt may exceed this capacity.
 local remaining = math.floor((full - debt) / window + 0.5)
 remaining = math.max(0, debt + remaining * window > full and remaining - 1 or remaining)
 local reset = ahead + math.ceil(rest / quota)

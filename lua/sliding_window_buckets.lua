@@ -57,7 +57,7 @@ local granted = cost == 0 or sum + cost <= quota
 --- keeps
 count, head, head_time, base, newest, total, deadline, sum
 --- charge
-cost = math.min(cost, 2^47 - sum)
+cost = math.min(cost, math.max(0, 2^47 - sum))
 --- before
 local before = 0
 if sum > 0 then

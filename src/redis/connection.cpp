@@ -349,8 +349,8 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     const bool proven = reconnect_.proven(now);
     loss = reconnect_.judge(loss, kept || !lost.empty(), now);
     const bool address = loss != Loss::starved && loss != Loss::good;
-    const bool elsewhere =
-        ((connecting && address) || loss == Loss::refused) && owner_.address_failed(address_);
+    const bool elsewhere = ((connecting && address) || loss == Loss::refused)
+        && owner_.address_failed(*this, told, loss);
     const bool at_once = proven || loss == Loss::good || elsewhere;
     state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));

@@ -25,9 +25,10 @@ class ConnectionOwner {
 public:
     virtual ~ConnectionOwner() = default;
     virtual void connection_ready(Connection& connection) = 0;
-    /// No connection could be made to this address, or the server there cannot be used. True: the
-    /// server has another address, which must be tried at once.
-    virtual bool address_failed(std::string_view address) noexcept = 0;
+    /// It could not be made, or the server at its address cannot be used. True: the server has
+    /// another address, which must be tried at once.
+    virtual bool address_failed(
+        const Connection& connection, std::string_view reason, Loss loss) noexcept = 0;
     /// The connection was lost, and will connect again. Called before its calls are sent again or
     /// fail. `elsewhere`: what address_failed has returned.
     virtual void connection_lost(

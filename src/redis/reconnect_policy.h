@@ -24,6 +24,12 @@ enum class Loss : std::uint8_t {
     refused,
 };
 
+/// The server did not answer, and may be away.
+constexpr bool is_silence(Loss loss) noexcept
+{
+    return loss == Loss::failed || loss == Loss::silent;
+}
+
 /// Decides when a lost connection is made again: at once if it had worked, and then a few more
 /// times at once if it is closed before it works again. Otherwise after a pause, so that a server
 /// that accepts connections and closes them is not connected to in a loop. Pauses are 50 ms,

@@ -214,14 +214,25 @@ bool Server::idle() const noexcept
         && !any([](const Connection& connection) { return !connection.idle(); });
 }
 
-bool Server::address_failed(std::string_view address) noexcept
+bool Server::address_failed(
+    const Connection& connection, std::string_view reason, Loss loss) noexcept
 try {
+    const std::string_view address = connection.address();
     // All connections use one address, since another server has other counts. Where the breaker is
     // open, those that are ready are silent.
     const auto works = [address](const Connection& other) {
         return other.ready() && other.address() == address;
     };
-    return (breaker_.open() || !any(works)) && addresses_.failed(address);
+    const bool in_use = address == endpoint_.host;
+    if ((!breaker_.open() && any(works)) || !addresses_.failed(address)) {
+        return false;
+    }
+    // It counts once, however many connections were at it.
+    if (in_use && is_silence(loss)) {
+        endpoint_.tried = address;
+        note_silence(connection.attempted(), reason);
+    }
+    return true;
 } catch (const std::exception&) {
     return false;  // out of memory: the same address is tried again
 }
@@ -230,6 +241,11 @@ void Server::connection_ready(Connection& connection)
 {
     stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
     endpoint_.tried = connection.address();
+    for (const auto& one : connections_) {
+        if (one->ready() && one->address() != endpoint_.host) {
+            one->connect();  // all use one address
+        }
+    }
     const bool moved = connection.take_moved();
     if (std::exchange(lost_, false) || moved) {
         owner_.server_reconnected(*this);
@@ -244,18 +260,15 @@ void Server::connection_lost(
 {
     ++stats_.connection_errors;
     lost_ = lost_ || !elsewhere || connection.times_ready() > 0;
-    if (loss == Loss::good) {
+    if (loss == Loss::good || elsewhere) {
         return;  // still up, unless the attempt that follows fails
     }
-    // An address that is left counts once, however many connections were at it.
-    const bool counted = elsewhere && endpoint_.tried == connection.address();
     endpoint_.tried = connection.address();
-    const bool silent = loss == Loss::failed || loss == Loss::silent;
-    if (silent && !counted) {
+    if (is_silence(loss)) {
         note_silence(connection.attempted(), reason);
-    }
-    if (elsewhere || (silent && looks_up_first())) {
-        return;
+        if (looks_up_first()) {
+            return;
+        }
     }
     const auto serves = [&](const Connection& other) {
         return other.ready() || (&other != &connection && other.connecting());

@@ -113,7 +113,8 @@ public:
     /// Whether a connection is ready.
     bool ready() const noexcept;
 
-    bool address_failed(std::string_view address) noexcept override;
+    bool address_failed(
+        const Connection& connection, std::string_view reason, Loss loss) noexcept override;
     void connection_ready(Connection& connection) override;
     void connection_lost(
         Connection& connection, std::string_view reason, Loss loss, bool elsewhere) override;
@@ -168,12 +169,12 @@ private:
     void probe_silent() noexcept;
     void waited_in_vain(unsigned checks) noexcept;
     void look_up_soon() noexcept;
-    /// Whether a server announced the name, and its name is needed: it is away, or has no address,
-    /// or another one than the announced one is in use.
+    /// Whether a server announced the name, and the server is away, has no address, or uses another
+    /// one than the announced one.
     bool follows_name() const noexcept
     {
         return addresses_.announced()
-            && (endpoint_.host.empty() || state_ == State::away || addresses_.uses_another());
+            && (endpoint_.host.empty() || away() || addresses_.uses_another());
     }
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;

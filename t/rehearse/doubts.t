@@ -75,7 +75,7 @@ subtest 'a way that the configuration does not show' => sub {
     is_deeply [@{ $report->{total} }{qw(requests refused doubtful)}, @{ $report->{total}{refused_between} }], [5, 3, 2, 1, 3];
     @lines  = map { qq{1795000000 10.0.0.1 "$_\n} } 'TRACE /page HTTP/1.1" 405 - /page', map { qq{GET /page HTTP/1.1" $_ - /page} } 499, 502, 503;
     $report = report(conf => $conf, logs => [log_file(@lines)], options => ['--format', '$msec $remote_addr "$request" $status $upstream_status $uri', '--allow-unreached']);
-    is $report->{warnings}, '', 'what nginx may answer on any way';
+    unlike $report->{warnings}, qr{went a way}, 'statuses that fit any way';
 };
 
 subtest 'a server that redirects to the one with limits' => sub {

@@ -36,6 +36,7 @@ my @cases = (
     ['a handler without an upstream',         "location = / { empty_gif; } location / { ratelimit zone=z; }", '/', 200, '-', '/', 0],
     ['a folder that is listed',               "location / { autoindex on; } location ~ \\.html\$ { ratelimit zone=z; }", '/dir/', 200, '-', '/dir/', 0],
     ['the page of an error that redirects',   "location / { error_page 403 \@g; } location \@g { return 302 /login; } location = /a/index.html { $limited }", '/a/', 302, '-', '/a/', 0],
+    ['a refusal of limit_conn',               "limit_conn c 1; error_page 404 /x; location / { $limited }", '/q', 503, '-', '/q', 0],
     ['limit_conn_dry_run',                    "limit_conn c 1; limit_conn_dry_run on; location / { $limited }", '/q', 503, '-', '/q', 1],
 );
 

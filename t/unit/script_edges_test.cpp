@@ -109,8 +109,14 @@ TEST_F(ScriptEdges, buckets_that_are_never_idle_count_beyond_the_range_of_their_
     check(each);
     for (std::int64_t i = 1; i * half < std::int64_t{ 1 } << 49; ++i) {
         each.now = now + seconds{ i };
-        ASSERT_EQ(check(each).remaining, 0) << i;
-        ASSERT_FALSE(check(each).granted) << i;
+        const Verdict counted = check(each);
+        ASSERT_EQ(counted.remaining, 0) << i;
+        ASSERT_EQ(check(each).retry_after, seconds{ 1 }) << i;
+        caller_.refund(refund_, { each, counted }, 1, *each.now);
+        LimitCheck one = each;
+        one.cost = 1;
+        ASSERT_TRUE(check(one).granted) << i;
+        ASSERT_FALSE(check(one).granted) << i;
     }
 }
 

@@ -263,10 +263,11 @@ unsigned Walk::differences() const
     const int code = facts.status_of(values);
     const int asked = facts.asked_upstreams(values);
     const std::string& path = values.rewritten().path;
-    // nginx answers these before it asks an upstream, such as 502 for a name without an address.
-    constexpr std::array errors = { 400, 408, 413, 499, 502, 503 };
-    const bool before = std::find(errors.begin(), errors.end(), code) != errors.end();
-    const bool may_ask_none = upstreams > 0 && (before || may_be_cached);
+    // nginx answers errors of the client before it asks an upstream; seldom its own, such as 502
+    // for a name without an address.
+    const bool before = code == 400 || code == 408 || code == 413 || code == 499;
+    const bool seldom = asked < upstreams && (code == 502 || code == 503);
+    const bool may_ask_none = upstreams > 0 && (before || seldom || may_be_cached);
     const bool upstreams_differ =
         facts.upstream != nullptr && asked != upstreams && !(asked < upstreams && may_ask_none);
     const bool path_differs =
@@ -278,7 +279,7 @@ unsigned Walk::differences() const
         || (expected == any_of_file
             && (is_file || code == moved_to_folder || code == forbidden || code == not_found));
     return (upstreams_differ ? other_upstreams : 0) + (path_differs ? other_path : 0)
-        + (same_status ? 0 : other_status);
+        + (same_status && !seldom ? 0 : other_status);
 }
 
 }  // namespace ratelimit::rehearse
