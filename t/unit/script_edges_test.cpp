@@ -105,18 +105,22 @@ TEST_F(ScriptEdges, buckets_that_are_never_idle_count_beyond_the_range_of_their_
     constexpr std::int64_t half = 500'000'000'000;
     Policy policy = policy_of(Algorithm::sliding_window_buckets, 2 * half, seconds{ 1 });
     policy.precision = seconds{ 1 };
-    LimitCheck each = request(policy, half);
-    check(each);
+    LimitCheck one = request(policy, 1);
+    LimitCheck rest = request(policy, half - 1);
     for (std::int64_t i = 1; i * half < std::int64_t{ 1 } << 49; ++i) {
-        each.now = now + seconds{ i };
-        const Verdict counted = check(each);
-        ASSERT_EQ(counted.remaining, 0) << i;
-        ASSERT_EQ(check(each).retry_after, seconds{ 1 }) << i;
-        caller_.refund(refund_, { each, counted }, 1, *each.now);
-        LimitCheck one = each;
-        one.cost = 1;
-        ASSERT_TRUE(check(one).granted) << i;
-        ASSERT_FALSE(check(one).granted) << i;
+        one.now = now + seconds{ i };
+        rest.now = one.now;
+        check(one);
+        const Verdict counted = check(rest);
+        ASSERT_TRUE(counted.granted) << i;
+        caller_.refund(refund_, { rest, counted }, rest.cost, *rest.now);
+        const std::int64_t before = i == 1 ? half : 0;
+        const Verdict again = check(rest);
+        ASSERT_TRUE(again.granted) << i;
+        ASSERT_EQ(again.remaining, before) << i;
+        if (before == 0) {
+            ASSERT_EQ(check(one).retry_after, seconds{ 1 }) << i;
+        }
     }
 }
 
