@@ -252,7 +252,10 @@ void Server::connection_ready(Connection& connection)
     }
     breaker_.answered();
     report_up(false);
-    waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
+    if (connection.ready()) {  // otherwise calls wait for the address in use
+        waiting_.release(
+            [&](Call& call) { return connection.ready() && send_on(connection, call); });
+    }
 }
 
 void Server::connection_lost(
