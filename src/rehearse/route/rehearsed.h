@@ -46,10 +46,10 @@ public:
     std::uint64_t doubtful() const noexcept { return doubtful_; }
     /// Null: there can be none.
     const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
-    /// Requests that went a way which the configuration does not have.
+    /// Requests that went a way which the configuration does not show.
     struct Unexplained {
         std::uint64_t requests = 0;
-        std::string first;  // its path and status
+        std::string first;  // the path and status of the first request
     };
     const Unexplained& unexplained() const noexcept { return unexplained_; }
     /// The number of doubtful requests by directive; one request can have several.
