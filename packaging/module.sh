@@ -247,7 +247,7 @@ build_module_file() {
     module=$build/$module_name.so NGX_SRC=$tree
     # shellcheck disable=SC2206  # NGX_FLAGS holds several words
     nginx_flags=(
-        "--with-cc-opt=-O2 -g0 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wno-error -ffile-prefix-map=$top=."
+        "--with-cc-opt=-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wno-error -ffile-prefix-map=$top=."
         '--with-ld-opt=-Wl,-z,relro,-z,now,--as-needed' "${options[@]}" ${NGX_FLAGS:-})
     NGX_FLAGS=''
     build_module
