@@ -161,7 +161,8 @@ void Connection::finish_move()
 void Connection::restart()
 {
     state_ = State::pausing;
-    if (const auto pipeline = std::exchange(pipeline_, nullptr)) {
+    const auto pipeline = std::exchange(pipeline_, nullptr);
+    if (pipeline != nullptr && !silent_.keep(pipeline)) {
         pipeline->close();
     }
     reconnect_.reset();

@@ -153,7 +153,7 @@ void Server::close() noexcept
     waiting_.end_all();
 }
 
-/// Looks up the name soon, because the last connection is lost and the address may have changed.
+/// Looks up the name soon: no connection is known to work, and the address may have changed.
 void Server::look_up_soon() noexcept
 {
     // Connections may be lost more often than look_up_pause: an earlier look-up is not postponed.
@@ -280,13 +280,12 @@ void Server::connection_lost(
     if (ready() && !reconnecting()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
-    if (any(serves)) {
-        return;
-    }
-    if (loss != Loss::refused || !rule_of(reason).reads) {
+    if (!any(serves) && (loss != Loss::refused || !rule_of(reason).reads)) {
         report_down(reason, loss == Loss::refused ? State::refusing : State::away);
     }
-    look_up_soon();
+    if (away() || !ready()) {
+        look_up_soon();
+    }
     if (!connecting()) {
         waiting_.release([this](Call& call) { return owner_.reroute(call); });
     }

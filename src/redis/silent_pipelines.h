@@ -7,11 +7,12 @@
 
 namespace ratelimit::redis {
 
-/// The pipelines of one connection that had no reply for too long, with the calls that were written
-/// to them. The server may still execute those, so a socket stays open until their replies have
-/// come, for at most a minute. After packets were lost for some time, TCP may send nothing for as
-/// long again (RFC 6298): the socket stays open for that time when the server replies on another
-/// connection. Calls keep their deadlines, and get late replies if they want them.
+/// The pipelines of one connection that had no reply for too long, or were left for another address
+/// of the server, with the calls that were written to them. The server may still execute those, so
+/// a socket stays open until their replies have come, for at most a minute. After packets were lost
+/// for some time, TCP may send nothing for as long again (RFC 6298): the socket stays open for that
+/// time when the server replies on another connection. Calls keep their deadlines, and get late
+/// replies if they want them.
 class SilentPipelines {
 public:
     explicit SilentPipelines(EventLoop& loop) noexcept : loop_(loop) {}

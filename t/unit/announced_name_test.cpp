@@ -108,6 +108,22 @@ TEST_F(AnnouncedServerTest, FollowsItsNameWhileAnotherAddressThanTheAnnouncedOne
     EXPECT_TRUE(loop_.run_until([this] { return address() == "127.0.0.1"; }));
 }
 
+TEST_F(AnnouncedServerTest, IsLookedUpHoweverManyConnectionsTrySilentAddresses)
+{
+    loop_.has_resolver = false;
+    options_.connections = 8;
+    options_.timeout = 50ms;
+    options_.breaker_open = 50ms;
+    name_stands_for({ "127.0.0.2" });
+    announce("127.0.0.1");
+    ASSERT_TRUE(is_up());
+    first_.pause();
+    EXPECT_TRUE(loop_.run_until([this] {
+        server_->probe();
+        return address() == "127.0.0.2";
+    }));
+}
+
 TEST_F(AnnouncedServerTest, KeepsTheAddressOfAnIdleConnectionWhenAnotherOneFails)
 {
     options_.connections = 2;

@@ -132,6 +132,35 @@ TEST_F(NamedServerTest, WhatIsExecutedLateIsTakenAlsoWhenAnotherAddressHasBeenTr
     EXPECT_EQ(call.late.answer, "in time");
 }
 
+TEST_F(NamedServerTest, WhatIsExecutedLateIsTakenAlsoWhenItsConnectionFollowsAnotherOne)
+{
+    loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
+    auto options = impatient_options();
+    options.server.connections = 2;
+    options.server.breaker_failures = 2;
+    options.server.breaker_open = 1s;
+    options.server.connect_timeout = 50ms;
+    start_ready(options);
+    EXPECT_EQ(ask("before"), "before");
+    const auto have_connected = [this] {
+        const std::string clients = first_.ask({ "CLIENT", "LIST", "TYPE", "normal" });
+        return std::ranges::count(clients, '\n') == 3;  // with this one
+    };
+    EXPECT_TRUE(loop_.run_until(have_connected));
+    loop_.run_for(100ms);  // a silent wait: until both are ready
+    first_.pause();
+    LateEcho first;
+    LateEcho second;
+    ASSERT_TRUE(finish(first));
+    loop_.run_for(300ms);  // a silent wait: its connection is given up before the other one
+    ASSERT_TRUE(finish(second));
+    EXPECT_TRUE(loop_.run_until([&] { return second_calls() > 0 || ask("x") == "x"; }));
+    first_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return first.late.ended() && second.late.ended(); }));
+    EXPECT_EQ(first.late.answer, "in time");
+    EXPECT_EQ(second.late.answer, "in time");
+}
+
 TEST_F(NamedServerTest, IsFoundAtItsNewAddressWhenTheOldServerIsDead)
 {
     start_ready(named_options());
