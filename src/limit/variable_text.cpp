@@ -27,6 +27,7 @@ constexpr auto late_names = std::to_array<std::string_view>({
     "ratelimit_time",
     "ratelimit_zone",
     "request_completion",
+    "request_length",
     "request_time",
     "status",
     "uid_set",

@@ -75,7 +75,7 @@ for (@bad) {
 my @good = (
     ["$zone ratelimit_zone '\${http_x}-api' zone=y rate=1r/s; ratelimit_zone \$http_x-\$arg_a zone=x rate=1r/s; ratelimit_zone remote zone=w rate=1r/s;"
         . 'ratelimit_zone $connection_requests zone=v rate=1r/s; ratelimit_zone $arg_request_id zone=u rate=1r/s;',
-        'ratelimit zone=y; ratelimit zone=z charge=$bytes_sent cost=$request_length; location /a { ratelimit zone=x charge=$upstream_http_x; }'],
+        'ratelimit zone=y; ratelimit zone=z charge=$bytes_sent cost=$content_length; location /a { ratelimit zone=x charge=$upstream_http_x; }'],
     ["$redis ratelimit_zone k zone=z rate=10r/m; ratelimit_zone k zone=c concurrency=5; ratelimit_zone k zone=g rate=10r/m algorithm=gcra burst=1;"
         . 'ratelimit_zone k zone=v rate=$arg_r;',
         'ratelimit zone=z cost=10; ratelimit zone=c cost=5; ratelimit zone=g cost=2; ratelimit zone=v cost=1000;'

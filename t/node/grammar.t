@@ -60,7 +60,7 @@ my @limits = (
     (map { "zone=z $_" } 'burst=1', 'burst=x', 'burst=', 'burst=-1', 'delay=1', 'delay=x', 'nodelay', 'nodelay=on', 'shadow',
         'shadow=on', 'shadow shadow', 'shadow=a shadow=b', 'zone=z', 'cost=0', 'cost=1', 'cost=-1', 'cost=x', 'cost=',
         'cost=1000000000', 'cost=1000000001', 'cost=$arg_c', 'cost=1$arg_c', 'cost=5 cost=5', 'charge=$bytes_sent', 'charge=5',
-        'charge=', 'charge=$arg_a charge=$arg_b', (map { "cost=\$$_" } qw(bytes_sent status upstream_http_x sent_http_x request_time arg_a-b)),
+        'charge=', 'charge=$arg_a charge=$arg_b', (map { "cost=\$$_" } qw(bytes_sent request_length status upstream_http_x sent_http_x request_time arg_a-b)),
         'cost=2', 'cost = 2', 'cost', 'charge=$upstream_http_x-y', 'reserve=$status', 'rate=5r/s', 'nodes=2', 'bursts=5',
         map { "reserve=$_" } '0', '0%', '1', '100%', '101%', '-1', '', '%', 'x', '1.5%', '$arg_r', '$arg_r%', '20% reserve=1',
         '1000000000', '1000000001'),
