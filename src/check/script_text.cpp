@@ -181,16 +181,10 @@ private:
             return reads + "local wanted = KEYS\n";
         }
         std::string text = reads + "local wanted = {}\nfor first = 1, #KEYS, keys do\n";
-        const auto want = [&text](std::size_t key) {
-            text += "wanted[#wanted + 1] = KEYS[first + " + to_string(key) + "]\n";
-        };
-        for (std::size_t i = 0; i < limits_.size(); ++i) {
-            if (is_read(limits_[i])) {
-                want(i);
+        for (std::size_t key = 0; key < limits_.size() + blocks_; ++key) {
+            if (key >= limits_.size() || is_read(limits_[key])) {
+                text += "wanted[#wanted + 1] = KEYS[first + " + to_string(key) + "]\n";
             }
-        }
-        for (std::size_t i = 0; i < blocks_; ++i) {
-            want(limits_.size() + i);
         }
         return text + "end\n";
     }
