@@ -291,6 +291,7 @@ subtest 'what cannot be followed is named, with its place' => sub {
         ['set $args $args&c=$geoip_city; ratelimit zone=z; location /x { ratelimit off; try_files $uri /i.php?$args; }',
             "\"set\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
         ["location / {\n access_by_lua_block { ngx.exit(403) }\n ratelimit zone=z; }", '"access_by_lua_block" is not followed in FILE:3'],
+        ["location / {\n ratelimit_check peek;\n ratelimit zone=z; }", '"ratelimit_check" is not followed in FILE:3'],
         ["location / {\n modsecurity on;\n ratelimit zone=z; }", '"modsecurity" is not followed in FILE:3'],
         ["ratelimits zone=z;\nratelimit zone=z;", 'unknown directive "ratelimits" in FILE:2'],
     ) {

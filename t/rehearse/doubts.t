@@ -67,6 +67,14 @@ subtest 'a request that a limit may have refused then does not tell which files 
     }
 };
 
+subtest 'ways that open where limit_req decides otherwise than it did' => sub {
+    my $conf = 'limit_req_zone $remote_addr zone=q:1m rate=1000r/s; ratelimit_zone $remote_addr zone=z rate=2r/d; limit_req zone=q burst=1000;
+        location / { try_files $uri @app; } location @app { ratelimit zone=z; proxy_pass http://x; }';
+    my @lines = map { qq{1795000000 10.0.0.1 "GET $_\n} } ('/page HTTP/1.1" 503 -') x 10, ('/api HTTP/1.1" 200 200') x 10, '/x HTTP/1.1" 400 -';
+    my $report = report(conf => $conf, logs => [log_file(@lines)], options => ['--format', '$msec $remote_addr "$request" $status $upstream_status']);
+    is_deeply $report->{total}{refused_between}, [0, 19], 'all before the first doubt may have met the limit, or none';
+};
+
 subtest 'a way that the configuration does not show' => sub {
     my $conf = 'ratelimit_zone $remote_addr zone=z rate=2r/m algorithm=fixed_window; location / { try_files $uri @app; } location @app { ratelimit zone=z; proxy_pass http://x; }';
     my @lines  = map { qq{1795000000 10.0.0.1 "GET /page HTTP/1.1" 200 200 $_\n} } ('/page') x 3, ('/files/x') x 2;

@@ -37,18 +37,24 @@ my @cases = (
     ['a folder that is listed',               "location / { autoindex on; } location ~ \\.html\$ { ratelimit zone=z; }", '/dir/', 200, '-', '/dir/', 0],
     ['the page of an error that redirects',   "location / { error_page 403 \@g; } location \@g { return 302 /login; } location = /a/index.html { $limited }", '/a/', 302, '-', '/a/', 0],
     ['a refusal of limit_conn',               "limit_conn c 1; error_page 404 /x; location / { $limited }", '/q', 503, '-', '/q', 0],
+    ['limits before a failed password',       "location / { try_files \$uri \@app; } location \@app { ratelimit_phase preaccess; auth_basic x; $limited }", '/q', 401, '-', '/q', 1],
+    ['limits before an address is refused',   "location / { } location = /index.html { ratelimit_phase preaccess; deny all; ratelimit zone=z; }", '/', 403, '-', '/index.html', 1],
     ['limit_conn_dry_run',                    "limit_conn c 1; limit_conn_dry_run on; location / { $limited }", '/q', 503, '-', '/q', 1],
 );
 
 # The same, where no log tells.
 my @never_told = (
     ['a folder without an index beside it',   "location / { auth_request /a; ratelimit zone=z; } location /a { proxy_pass http://y; }", '/dir/', 403, '-', '/dir/', 1],
+    ['a body that its client broke off',      "location / { $limited }", '/q', 400, '-', '/q', 1],
+    ['a client that left in auth_request',    "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 499, '-', '/q', 0],
+    ['a malformed request',                   "location / { $limited }", '/q', 400, '-', '/q', 0],
     ['an error that is cached',               "proxy_cache c; proxy_intercept_errors on; location / { error_page 404 = \@app; proxy_pass http://y; } $named", '/q', 200, 200, '/q', 1],
 );
 
 # The same, where only the upstream tells.
 my @by_upstream = (
     ['a status that auth_request has, too',   "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 403, 403, '/q', 1],
+    ['a client that left before the answer',  "location / { auth_request /a; $limited } location /a { proxy_pass http://y; }", '/q', 499, 499, '/q', 1],
     ['a protocol that nginx does not know',   "location / { $limited }", '/q', 505, '-', '/q', 0],
     ['a status that limit_conn has, too',     "limit_conn c 1; location / { $limited }", '/q', 503, 503, '/q', 1],
 );

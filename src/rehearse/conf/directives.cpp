@@ -35,18 +35,20 @@ bool is_of_module(std::string_view name) noexcept
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool is_unknown_phase(const Directive& one) noexcept
+bool is_not_followed(const Directive& one) noexcept
 {
     const bool lua = one.name.starts_with("access_by_lua") || one.name.starts_with("rewrite_by_lua")
         || one.name.starts_with("server_rewrite_by_lua");
-    return lua || one.name == "modsecurity" || one.name == "app_protect_enable";
+    return lua || one.name == "modsecurity" || one.name == "app_protect_enable"
+        || one.name == "ratelimit_check";
 }
 
 bool is_handler(const Directive& one) noexcept
 {
-    constexpr std::array<std::string_view, 11> names = {
-        "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass",  "grpc_pass",     "memcached_pass",
-        "empty_gif",  "stub_status",  "perl",       "js_content", "ratelimit_api",
+    constexpr std::array<std::string_view, 12> names = {
+        "proxy_pass",      "fastcgi_pass",   "uwsgi_pass", "scgi_pass",   "grpc_pass",
+        "ratelimit_check", "memcached_pass", "empty_gif",  "stub_status", "perl",
+        "js_content",      "ratelimit_api",
     };
     return std::find(names.begin(), names.end(), one.name) != names.end()
         || one.name.starts_with("content_by_lua");

@@ -19,7 +19,8 @@ bool is_handler(const Directive& one) noexcept;
 /// Whether the module has a directive of this name (doc/reference.md).
 bool is_of_module(std::string_view name) noexcept;
 
-/// Directives that may answer a request before its limits, without a trace in the log.
-bool is_unknown_phase(const Directive& one) noexcept;
+/// Directives that may answer a request before its limits without a trace in the log, or whose
+/// answers are decisions about other requests.
+bool is_not_followed(const Directive& one) noexcept;
 
 }  // namespace ratelimit::rehearse

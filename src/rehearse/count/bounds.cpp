@@ -35,11 +35,8 @@ void count_beyond(Decider::Decided& limit, std::int64_t now)
 
 }  // namespace
 
-Bounds::Answer Bounds::decide(Course& course, bool sure, std::int64_t now, std::int64_t end)
+Bounds::Answer Bounds::decide(const Course& course, bool sure, std::int64_t now, std::int64_t end)
 {
-    for (AskedLimit& one : course.asked) {
-        one.key = { reinterpret_cast<const char*>(&one.key_id), sizeof(one.key_id) };
-    }
     const bool may_pass = least_.check(course.asked, now, end, course.fails_closed);
     const bool must_pass = most_.check(course.asked, now, end, course.fails_closed);
     for (std::size_t i = 0; i < course.asked.size(); ++i) {
@@ -73,12 +70,12 @@ Bounds::Answer Bounds::decide(Course& course, bool sure, std::int64_t now, std::
     return { may_pass, !must_pass };
 }
 
-void Bounds::decide(std::span<Course> courses, std::int64_t now, std::int64_t end)
+void Bounds::decide(std::span<const Course> courses, std::int64_t now, std::int64_t end)
 {
     bool meets_none = false;
     bool may_pass = false;
     bool may_be_refused = false;
-    for (Course& one : courses) {
+    for (const Course& one : courses) {
         Answer answer{ one.met, one.refused };
         if (!one.asked.empty()) {
             answer = decide(one, courses.size() == 1, now, end);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rehearse/count/decider.h"
+#include "rehearse/count/refused_keys.h"
 
 #include <cstdint>
 #include <span>
@@ -10,7 +11,7 @@ namespace ratelimit::rehearse {
 
 /// A way on which a request may have gone.
 struct Course {
-    std::vector<AskedLimit> asked;  // the keys are not used, but their hashes are
+    std::vector<AskedLimit> asked;  // without the keys' texts
     bool fails_closed = false;
     bool met = false;      // a limit of nginx
     bool refused = false;  // by it
@@ -23,7 +24,7 @@ struct Course {
 ///
 /// Two deciders follow all requests. Of each key, the state of `least_` is never above the state
 /// that the key has if the ways are the true ones, and that of `most_` never below it; "above" is:
-/// a later check grants no more. It begins so, as all are empty, and a request keeps it:
+/// a later check grants no more. It begins so, as both are the true state, and a request keeps it:
 /// - If only `least_` grants a request, the truth is not known; if both do, or none, it is.
 /// - `least_` counts what surely passed, on the only way, and `most_` whatever may have passed. An
 ///   equal cost keeps two states in their order.
@@ -34,14 +35,19 @@ struct Course {
 /// Of charge= below the cost, src/limit returns less than a microsecond too little or too much.
 class Bounds {
 public:
-    Bounds(const std::vector<ZoneConf>& zones, const std::vector<LimitConf>& limits)
-        : least_(zones, limits, 0), most_(zones, limits, 0)
+    /// Goes on from here: until now, the way of each request was known.
+    Bounds(const Decider& decider, const Outcome& outcome)
+        : least_(decider),
+          most_(decider),
+          requests_(outcome.requests),
+          least_refused_(outcome.refused),
+          most_refused_(outcome.refused)
     {
     }
 
     /// The next request: the ways that it may have gone, at least one. Times as of
     /// Decider::decide.
-    void decide(std::span<Course> courses, std::int64_t now, std::int64_t end);
+    void decide(std::span<const Course> courses, std::int64_t now, std::int64_t end);
 
     /// Requests that may have met a limit.
     std::uint64_t requests() const noexcept { return requests_; }
@@ -54,13 +60,13 @@ private:
         bool may_be_refused;
     };
 
-    Answer decide(Course& course, bool sure, std::int64_t now, std::int64_t end);
+    Answer decide(const Course& course, bool sure, std::int64_t now, std::int64_t end);
 
     Decider least_;
     Decider most_;
-    std::uint64_t requests_ = 0;
-    std::uint64_t least_refused_ = 0;
-    std::uint64_t most_refused_ = 0;
+    std::uint64_t requests_;
+    std::uint64_t least_refused_;
+    std::uint64_t most_refused_;
 };
 
 }  // namespace ratelimit::rehearse

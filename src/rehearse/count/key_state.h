@@ -81,14 +81,30 @@ struct TimedState {
     std::int64_t total = 0;
 };
 
+/// A value on the heap, which is copied with its owner.
+template <class Value>
+class Boxed {
+public:
+    Boxed() : value_(std::make_unique<Value>()) {}
+    Boxed(const Boxed& other) : value_(std::make_unique<Value>(*other.value_)) {}
+    Boxed(Boxed&&) noexcept = default;
+    Boxed& operator=(const Boxed&) = delete;
+    Boxed& operator=(Boxed&&) noexcept = default;
+    ~Boxed() = default;
+
+    Value& operator*() const noexcept { return *value_; }
+
+private:
+    std::unique_ptr<Value> value_;
+};
+
 /// The state of a key, by the way in which its zone counts.
-using KeyState = std::variant<
-    ArrivalTime, WindowCounts, std::unique_ptr<TimedState>, std::unique_ptr<UnitsInFlight>>;
+using KeyState = std::variant<ArrivalTime, WindowCounts, Boxed<TimedState>, Boxed<UnitsInFlight>>;
 
 inline KeyState empty_state(Algorithm algorithm)
 {
     if (counts_at_one_time(algorithm)) {
-        return std::make_unique<UnitsInFlight>();
+        return Boxed<UnitsInFlight>();
     }
     switch (traits_of(algorithm).state) {
     case StateKind::arrival_time:
@@ -98,7 +114,7 @@ inline KeyState empty_state(Algorithm algorithm)
     case StateKind::timed_counts:
         break;
     }
-    return std::make_unique<TimedState>();
+    return Boxed<TimedState>();
 }
 
 /// A check on a key's state: for a rate, that of src/limit which the module uses in a node's
@@ -143,10 +159,10 @@ private:
         if (auto* counts = std::get_if<WindowCounts>(&state)) {
             return Check(std::in_place_type<WindowCheck>, *counts, policy, now, cost);
         }
-        if (auto* in_flight = std::get_if<std::unique_ptr<UnitsInFlight>>(&state)) {
+        if (auto* in_flight = std::get_if<Boxed<UnitsInFlight>>(&state)) {
             return Check(std::in_place_type<InFlightCheck>, **in_flight, policy, now, cost, end);
         }
-        TimedState& timed = *std::get<std::unique_ptr<TimedState>>(state);
+        TimedState& timed = *std::get<Boxed<TimedState>>(state);
         return Check(
             std::in_place_type<TimedCheck<TimedArray>>, timed.entries, timed.total, policy, now,
             cost);
@@ -164,7 +180,7 @@ inline void refund_state(
     } else if (auto* counts = std::get_if<WindowCounts>(&state)) {
         refund(*counts, policy, now, taken);
     } else {
-        TimedState& timed = *std::get<std::unique_ptr<TimedState>>(state);
+        TimedState& timed = *std::get<Boxed<TimedState>>(state);
         refund(timed.entries, timed.total, policy, taken);
     }
 }

@@ -21,14 +21,10 @@ KeyTable::KeyTable(Algorithm algorithm, std::size_t limits, std::size_t busiest)
 }
 
 /// The place of a key in the index, or the empty place where it would be.
-std::size_t KeyTable::place_of(std::string_view text, std::uint64_t hash) const noexcept
+std::size_t KeyTable::place_of(std::uint64_t hash) const noexcept
 {
     std::size_t place = hash & (index_.size() - 1);
-    while (index_[place] != no_key) {
-        const Key& key = keys_[index_[place]];
-        if (key.hash == hash && key.text == text) {
-            break;
-        }
+    while (index_[place] != no_key && keys_[index_[place]].hash != hash) {
         place = (place + 1) & (index_.size() - 1);
     }
     return place;
@@ -36,13 +32,13 @@ std::size_t KeyTable::place_of(std::string_view text, std::uint64_t hash) const 
 
 KeyTable::Key& KeyTable::find(std::string_view text, std::uint64_t hash, std::int64_t now)
 {
-    std::size_t place = place_of(text, hash);
+    std::size_t place = place_of(hash);
     if (index_[place] != no_key) {
         return keys_[index_[place]];
     }
     if (keys_.size() >= index_.size() / 2) {
         make_room(now);
-        place = place_of(text, hash);
+        place = place_of(hash);
     }
     index_[place] = static_cast<std::uint32_t>(keys_.size());
     Key& key = keys_.emplace_back();

@@ -34,8 +34,8 @@ public:
 
     KeyTable(Algorithm algorithm, std::size_t limits, std::size_t busiest);
 
-    /// Finds or adds a key. The reference, and all earlier ones, are valid until the next call.
-    /// `hash`: of the key, by which those that were removed are known.
+    /// Finds or adds the key of a hash. The reference, and all earlier ones, are valid until the
+    /// next call. `text`: of a key that is added.
     Key& find(std::string_view text, std::uint64_t hash, std::int64_t now);
     static std::uint64_t hash_of(std::string_view text) noexcept
     {
@@ -56,7 +56,7 @@ public:
     std::size_t alive() const noexcept { return keys_.size(); }
 
 private:
-    std::size_t place_of(std::string_view text, std::uint64_t hash) const noexcept;
+    std::size_t place_of(std::uint64_t hash) const noexcept;
     void make_room(std::int64_t now);
     void remove_expired(std::int64_t now);
     void index_all(std::size_t size);

@@ -71,8 +71,6 @@ LimitReqs::LimitReqs(
 {
     for (const LimitReqZone& zone : zones) {
         zones_.emplace_back(zone.rate);
-        least_.emplace_back(zone.rate);
-        most_.emplace_back(zone.rate);
     }
 }
 

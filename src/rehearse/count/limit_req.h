@@ -74,6 +74,8 @@ public:
     /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
     Result decide(const LimitReqPlan& plan, Values& values, std::int64_t now);
 
+    /// From now on, `follow` is called for each course of a request, before count_followed.
+    void begin_bounds() { least_ = most_ = zones_; }
     /// The same for one course of a request, with the bounds of the counts. Where they disagree,
     /// the values decide. Nothing is noted.
     Result follow(const LimitReqPlan& plan, Values& values, std::int64_t now);

@@ -131,7 +131,7 @@ private:
         Surroundings own = outer.inner(all);
         for (const Directive* one : all) {
             api = api || one->name == "ratelimit_api";
-            if (is_unknown_phase(*one)) {
+            if (is_not_followed(*one)) {
                 conf_.warnings.push_back(
                     "\"" + one->name + "\" is not followed in " + one->place.text());
             }

@@ -49,9 +49,16 @@ Rehearsed::Rehearsed(
       limit_reqs_(conf_->limit_req_zones, conf_->limit_reqs.size(), options, facts_),
       values_(format.escape())
 {
-    if (site_.may_doubt()) {
-        bounds_.emplace(conf_->zones, conf_->limits);
+    if (!conf_->limit_reqs.empty()) {
+        begin_bounds();  // where limit_req would decide otherwise than it did, further ways open
     }
+}
+
+/// Until now, the bounds are what was counted.
+void Rehearsed::begin_bounds()
+{
+    bounds_.emplace(rehearsal_.decider(), totals_);
+    limit_reqs_.begin_bounds();
 }
 
 void Rehearsed::add_course(const Route& route, std::span<const AskedLimit> asked)
@@ -62,6 +69,9 @@ void Rehearsed::add_course(const Route& route, std::span<const AskedLimit> asked
         && (route.reached == Reached::none || route.plan != nullptr);
     if (route.plan != nullptr) {
         course.asked.assign(asked.begin(), asked.end());
+        for (AskedLimit& one : course.asked) {
+            one.key = {};  // the next course may overwrite the text
+        }
         course.fails_closed = route.plan->fails_closed;
     }
     if (std::find(courses_.begin(), courses_.end(), course) == courses_.end()) {
@@ -119,12 +129,14 @@ void Rehearsed::note_bounds(const Route& likely, const Site::Ways& ways)
 Rehearsed::Result Rehearsed::decide(const Record& record)
 {
     values_.begin(record);
-    Site::Ways ways;
-    if (bounds_) {
-        ways = site_.ways(values_);
+    const Site::Ways ways = site_.ways(values_);
+    if (!bounds_ && (ways.answers.size() > 1 || !ways.fit)) {
+        begin_bounds();
     }
-    values_.begin_courses(ways.answers.front());
-    const Route route = site_.find(values_, limit_reqs_);
+    if (!ways.route) {
+        values_.begin_courses(ways.answers.front());
+    }
+    const Route route = ways.route ? *ways.route : site_.find(values_, limit_reqs_);
     bool met = route.limit_req == Result::refused
         || (route.limit_req == Result::passes && route.reached == Reached::none);
     bool refused = route.limit_req == Result::refused;

@@ -44,7 +44,7 @@ public:
     const Totals& totals() const noexcept { return totals_; }
     /// Requests whose limits the log does not tell enough of.
     std::uint64_t doubtful() const noexcept { return doubtful_; }
-    /// Null: there can be none.
+    /// Null: the log tells enough of all.
     const Bounds* bounds() const noexcept { return bounds_ ? &*bounds_ : nullptr; }
     /// Requests that went a way which the configuration does not show.
     struct Unexplained {
@@ -61,6 +61,7 @@ public:
     std::string_view address() { return value_of(facts_.address, values_); }
 
 private:
+    void begin_bounds();
     void note_bounds(const Route& likely, const Site::Ways& ways);
     void follow_all(const std::vector<Values::Answers>& ways);
     void add_course(const Route& route, std::span<const AskedLimit> asked);

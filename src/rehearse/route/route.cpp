@@ -56,8 +56,12 @@ Walk::Next Router::unreadable(Walk& walk) const
 }
 
 /// allow, deny and auth_*.
-Walk::Next Router::access(Walk& walk, const Surroundings& around) const
+Walk::Next Router::access(Walk& walk) const
 {
+    const Location& location = *walk.location;
+    const bool excepted = location.limit_except && facts_.method != nullptr
+        && location.limit_except->applies_to(facts_.method->value(walk.values));
+    const Surroundings& around = excepted ? location.limit_except->inner : location.own;
     if (around.rules != nullptr && facts_.address != nullptr) {
         const auto verdict = allows(*around.rules, facts_.address->value(walk.values));
         const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
@@ -71,10 +75,12 @@ Walk::Next Router::access(Walk& walk, const Surroundings& around) const
     if (around.auth_basic != nullptr && walk.answered(401, around.auth_basic, "auth_basic")) {
         return refuse(walk, Reached::authentication, 401);
     }
-    constexpr std::array codes = { 401, 403, 500 };
+    // A client may leave (499) while the subrequest lasts, or later.
+    constexpr std::array codes = { 401, 403, 499, 500 };
     for (const int code : codes) {
+        const bool likely = code != 499 || facts_.upstream != nullptr;
         if (around.auth_request != nullptr
-            && walk.answered(code, around.auth_request, "auth_request")) {
+            && walk.answered(code, around.auth_request, "auth_request", likely)) {
             return refuse(walk, Reached::authentication, code);
         }
     }
@@ -114,21 +120,6 @@ Walk::Next Router::limit_req(Walk& walk) const
     return Next::stay;
 }
 
-/// The steps before the limits of a location.
-Walk::Next Router::around(Walk& walk) const
-{
-    const Location& location = *walk.location;
-    const Surroundings& own = location.own;
-    const Next next = limit_req(walk);
-    if (next != Next::stay
-        || (own.preaccess && location.plan && location.plan->applies(walk.values))) {
-        return next;
-    }
-    const bool excepted = location.limit_except && facts_.method != nullptr
-        && location.limit_except->applies_to(facts_.method->value(walk.values));
-    return access(walk, excepted ? location.limit_except->inner : own);
-}
-
 /// The phases of the location that was found.
 Walk::Next Router::in_location(Walk& walk) const
 {
@@ -141,16 +132,29 @@ Walk::Next Router::in_location(Walk& walk) const
         next = rewritten(walk, location.program);
     }
     if (next == Next::stay) {
-        next = around(walk);
+        next = limit_req(walk);
     }
-    if (next != Next::stay) {
-        return next;
+    const bool preaccess = location.own.preaccess;
+    if (next == Next::stay && preaccess) {
+        next = limits(walk);
     }
+    if (next == Next::stay) {
+        next = access(walk);
+    }
+    if (next == Next::stay && !preaccess) {
+        next = limits(walk);
+    }
+    return next == Next::stay ? walk.content() : next;
+}
+
+Walk::Next Router::limits(Walk& walk)
+{
+    const Location& location = *walk.location;
     if (location.plan && location.plan->applies(walk.values)) {
         return walk.limited();
     }
     walk.end(Reached::none);
-    return walk.content();
+    return Next::stay;
 }
 
 /// The captures of the regular expressions around a location, from the outermost on.
@@ -197,28 +201,6 @@ bool Router::of_other_server(Values& values, const ServerConf& server) const
         && values.in_doubt(server.redirector, "", status != 0);
 }
 
-bool Router::may_doubt(const ServerConf& server) const
-{
-    bool found = server.redirector != nullptr && !(server.only_tls && facts_.scheme != nullptr);
-    for_each_location(server.top, [&](const Location& one) {
-        const Surroundings& own = one.own;
-        const bool by_prefix =
-            one.kind == Location::Kind::prefix || one.kind == Location::Kind::prefix_first;
-        const std::string folder = by_prefix && one.text.ends_with('/') ? one.text : "/";
-        const bool has_index = own.index != nullptr
-            || find_location(server.top, folder + own.index_files.front()) != &one;
-        const bool refuses = own.may_refuse_connections() || own.limit_req;
-        const bool asks = one.program.asks_for_files() || has_one_status(one)
-            || ((own.auth_basic != nullptr || own.auth_request != nullptr) && !own.preaccess)
-            || (refuses && own.error_pages != nullptr) || (own.internal && one.plan)
-            || ((!one.plan || one.plan->may_not_apply())
-                && (one.try_files != nullptr || (one.handler == nullptr && has_index)
-                    || own.error_pages != nullptr));
-        found = found || asks;
-    });
-    return found;
-}
-
 Walk Router::follow(Values& values, const ServerConf& server, LimitReqs* limit_reqs) const
 {
     Walk walk{ values, server, facts_, limit_reqs };
@@ -251,16 +233,6 @@ Walk Router::follow(Values& values, const ServerConf& server, LimitReqs* limit_r
         }
     }
     return walk;
-}
-
-Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const
-{
-    return follow(values, server, &limit_reqs).route;
-}
-
-unsigned Router::differences(Values& values, const ServerConf& server) const
-{
-    return follow(values, server, nullptr).differences();
 }
 
 }  // namespace ratelimit::rehearse

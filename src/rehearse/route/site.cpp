@@ -144,8 +144,6 @@ void Site::compile()
             break;
         }
     }
-    may_doubt_ = std::any_of(
-        met.begin(), met.end(), [this](const ServerConf* one) { return router_.may_doubt(*one); });
     names_.compile(scope_);
     if (host_ != nullptr && captured_ == nullptr && variables_.is_logged("server_name")
         && names_.has_captures()) {
@@ -342,11 +340,16 @@ Site::Ways Site::ways(Values& values) const
     std::vector<Values::Answers> best;
     unsigned least = 0;
     int courses = 0;
+    Route route;
     values.begin_courses({});
     do {
-        values.rewritten().captures.clear();
         const ServerConf* server = server_of(values);
-        const unsigned differences = server->has_limits ? router_.differences(values, *server) : 0;
+        unsigned differences = 0;
+        if (server->has_limits) {
+            const Walk walk = router_.follow(values, *server, nullptr);
+            differences = walk.differences();
+            route = walk.route;
+        }
         if (best.empty() || differences < least) {
             best.clear();
             least = differences;
@@ -355,14 +358,15 @@ Site::Ways Site::ways(Values& values) const
             best.push_back(values.doubts());
         }
     } while (++courses < most_courses && values.next_course());
-    return { std::move(best), least < Walk::other_path };
+    const bool only = values.questions() == 0 && conf_.limit_reqs.empty();
+    return { std::move(best), least < Walk::other_path,
+             only ? std::optional(route) : std::nullopt };
 }
 
 Route Site::find(Values& values, LimitReqs& limit_reqs) const
 {
-    values.rewritten().captures.clear();
     const ServerConf* server = server_of(values);
-    return server->has_limits ? router_.find(values, *server, limit_reqs) : Route{};
+    return server->has_limits ? router_.follow(values, *server, &limit_reqs).route : Route{};
 }
 
 }  // namespace ratelimit::rehearse

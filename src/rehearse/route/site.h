@@ -4,7 +4,9 @@
 #include "rehearse/route/route.h"
 #include "rehearse/route/server_names.h"
 
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace ratelimit::rehearse {
 
@@ -19,14 +21,14 @@ public:
     struct Ways {
         std::vector<Values::Answers> answers{ {} };  // to the doubts of each
         bool fit = true;  // they end with the path and the number of upstreams of the log
+        // Of the only way, which has been followed up to its limits; empty: call `find`.
+        std::optional<Route> route;
     };
     /// The ways of a request that differ least from the log, the likely one first. Of a hundred
     /// that it can go, if there are more.
     Ways ways(Values& values) const;
     /// Where a request ends up, in the course that was begun.
     Route find(Values& values, LimitReqs& limit_reqs) const;
-    /// Whether there can be requests that the log does not tell enough of.
-    bool may_doubt() const noexcept { return may_doubt_; }
 
     /// The server of all requests; null: they are of several.
     const ServerConf* only() const noexcept { return only_; }
@@ -59,7 +61,6 @@ private:
     bool by_name_;
     ServerNames names_;
     bool has_concurrency_ = false;
-    bool may_doubt_ = false;
     const LimitReqConf* limit_req_ = nullptr;  // one that is followed
     std::vector<std::string> warnings_;
 };

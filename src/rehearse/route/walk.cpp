@@ -60,7 +60,7 @@ bool Walk::answered(int code, const Directive* one, std::string_view reason, boo
 Walk::Next Walk::limited()
 {
     if (route.plan != nullptr) {
-        return content();  // they decide once for a request
+        return Next::stay;  // they decide once for a request
     }
     route.plan = &*location->plan;
     end(Reached::limits);
@@ -72,7 +72,7 @@ Walk::Next Walk::limited()
         return Next::done;
     }
     const int code = location->own.ratelimit_status;
-    return answered(code, nullptr, "refused") ? error_page(code) : content();
+    return answered(code, nullptr, "refused") ? error_page(code) : Next::stay;
 }
 
 Walk::Next Walk::content()
