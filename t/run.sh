@@ -12,7 +12,8 @@ tests_in() {
     shift
     [ $# -gt 0 ] || set -- "${test_folders[@]}"
     printf '%s\n' t/source/lint.t t/tools/module.t t/unit/unit.t t/operators/monitoring.t \
-        t/redis/{lease_time,fleet_versions,cache_edge}.t t/topologies/sentinel.t t/redis/{failures,cache,late_replies}.t t/*/*.t |
+        t/redis/{lease_time,fleet_versions}.t t/topologies/{block,sentinel}.t \
+        t/redis/{cache_edge,failures,cache,late_replies}.t t/*/*.t |
         awk '!seen[$0]++' | grep -E "^($(IFS='|' && echo "${*%/}"))/" | grep -vE "/($except)\.t$"
 }
 
