@@ -65,7 +65,7 @@ try {
 
 bool Client::reroute(Call& call) noexcept
 try {
-    return open() && route(call);
+    return open() && call.routing.shard && route(call);  // others ask their server itself
 } catch (const std::exception&) {
     return false;
 }

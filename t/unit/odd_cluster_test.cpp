@@ -84,6 +84,15 @@ TEST_F(OddCluster, a_client_that_rested_reconnects_to_its_nodes)
     }
 }
 
+TEST_F(OddCluster, a_query_that_its_server_cannot_take_goes_to_no_other)
+{
+    MockServer node([] { return bulk("x"); }, [](int own) { return map_to(own); });
+    start_cluster(node);
+    EXPECT_EQ(ask("x"), "x");
+    EchoCall query("x");  // without a shard, as CLUSTER SLOTS and probes
+    EXPECT_FALSE(static_cast<redis::ServerOwner&>(*client_).reroute(query));
+}
+
 TEST_F(OddCluster, a_call_that_two_nodes_redirect_to_each_other_fails)
 {
     int port = 0;
