@@ -375,13 +375,6 @@ bool RewriteProgram::run(const std::vector<Step>& steps, Values& values, Result&
     return true;
 }
 
-bool RewriteProgram::asks_for_files() const
-{
-    return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) {
-        return step.condition.kind == Condition::Kind::exists;
-    });
-}
-
 RewriteProgram::Result RewriteProgram::run(Values& values) const
 {
     Result result;

@@ -37,7 +37,6 @@ public:
         std::vector<std::string>& warnings);
 
     bool empty() const noexcept { return steps_.empty(); }
-    bool asks_for_files() const;
     Result run(Values& values) const;
 
     /// A condition of `if`.
