@@ -65,7 +65,7 @@ try {
 
 bool Client::reroute(Call& call) noexcept
 try {
-    return open() && call.routing.shard && route(call);  // others ask their server itself
+    return open() && call.routing.shard && route(call);  // a query of one server has none
 } catch (const std::exception&) {
     return false;
 }
