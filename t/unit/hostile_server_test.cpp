@@ -12,7 +12,7 @@
 #include <fstream>
 
 #ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/allocator_interface.h>
+extern "C" void __sanitizer_purge_allocator();  // gcc 12 has no header with it
 #endif
 
 namespace ratelimit {
