@@ -120,7 +120,7 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     bool text = false;
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
-        text = text || record->sends_text;
+        text = text || record->call->sends_text;
     }
     command.name_by(text ? Script::text : Script::digest);
     const BatchPart* part = calls.front()->part;
@@ -154,6 +154,7 @@ bool deliver(
     std::size_t index, std::size_t calls) noexcept
 {
     call.routing.exchange = exchange;
+    call.sends_text = false;
     if (part == nullptr) {
         return call.on_reply(reply);
     }

@@ -22,8 +22,7 @@ struct PendingCall : FromFreeList<PendingCall> {
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;
-    bool alone = false;       // shares no command: Redis refused the one that it shared
-    bool sends_text = false;  // of its script: the server answered NOSCRIPT
+    bool alone = false;  // shares no command: Redis refused the one that it shared
     Kind kind = Kind::call;
     bool timed_out = false;
     PendingCall* next = nullptr;

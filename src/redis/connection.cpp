@@ -306,18 +306,17 @@ void Connection::answered_with_error(
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
-        const bool missed = rule.loads && !record.sends_text;
-        if (record.awaited() && (alone || missed || behind)) {
-            Call& call = *record.call;
+        Call* const call = record.call;
+        const bool missed = rule.loads && call != nullptr && !std::exchange(call->sends_text, true);
+        if (call != nullptr && !record.timed_out && (alone || missed || behind)) {
             record.keep_deadline();
             record.alone = record.alone || alone;
-            record.sends_text = record.sends_text || missed;
             if (!(behind ? send_unexecuted(record) : send(record))) {
-                call.ended(Fate::refused);
+                call->ended(Fate::refused);
             }
             continue;
         }
-        if (record.timed_out && record.call != nullptr) {
+        if (call != nullptr && record.timed_out) {
             record.release()->ended(rule.fate());
         }
         owner_.call_refused(record.end(), error);

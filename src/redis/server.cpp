@@ -297,7 +297,7 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
     breaker_.answered();
     const ErrorRule& rule = rule_of(error);
     if (call == nullptr && rule.loads) {
-        report_up(false);  // the next call of the script is sent with its text
+        report_up(false);  // nobody waits for the call: a later one of the script loads it
         return;
     }
     if (call != nullptr && !rule.executed) {

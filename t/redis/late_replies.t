@@ -114,6 +114,19 @@ subtest 'replies that come long after a new connection works are waited for' => 
     is_counted($node, 0, 'z', 2);
 };
 
+subtest 'a request that got 503 is refunded while all replies are late, though Redis does not know the script' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my ($node, $other) = map {
+        modes_node([$_], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
+            'ratelimit zone=z;', block => 'timeout 200ms; connect_timeout 5s; breaker failures=100 open=10s;')
+    } $proxy, $redis;
+    is_let_in($node, '/closed/?k=1');
+    $proxy->delay(0.5);
+    is $node->status('/closed/?k=1'), 503;
+    is_counted($other, 1, 'z');
+};
+
 subtest 'requests that passed by fail mode open are counted' => sub {
     my $redis = redis();
     my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
