@@ -60,5 +60,5 @@ run_tests() {
     export BUILD_DIR=$build
     # shellcheck disable=SC2086  # options of prove
     exec perl -It/lib "$(command -v prove)" -PRatelimit::Progress ${PROVE_OPTIONS:-} \
-        -j$((jobs * 4)) "${tests[@]}"  # tests mostly wait
+        -j$((jobs * 6)) "${tests[@]}"  # tests mostly wait
 }

@@ -28,7 +28,7 @@ my %todo = map { $_ => 1 } @waiting;
 # Most tests wait for timers, so there are more processes than processors. Each takes some tests, and fewer towards the
 # end. A test that ends its process, or does not end for so many seconds, fails, and others take the rest.
 chomp(my $processors = qx(nproc));
-my $slots   = 2 * $processors;
+my $slots   = 3 * $processors;
 my $silence = 600;
 my (%running, @odd_exits);
 my $select = IO::Select->new;
