@@ -5,6 +5,10 @@
 #include "rehearse/conf/address.h"
 #include "rehearse/count/key_hash.h"
 
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
 namespace ratelimit::rehearse {
 
 namespace {
@@ -162,9 +166,15 @@ LimitReport limit_report(const Rehearsed& subject, const LimitReqConf& limit, st
     return out;
 }
 
+/// The directive that concerns most requests is first.
 void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
 {
-    for (const auto& [directive, requests] : subject.doubts()) {
+    const auto& doubts = subject.doubts();
+    std::vector<std::pair<const Directive*, std::uint64_t>> sorted(doubts.begin(), doubts.end());
+    std::ranges::sort(sorted, std::ranges::greater{}, [](const auto& one) {
+        return std::tuple(one.second, one.first->place.text());
+    });
+    for (const auto& [directive, requests] : sorted) {
         const std::string count = std::to_string(requests) + " requests";
         const std::string place = directive->place.text();
         std::string& warning = out.emplace_back();
