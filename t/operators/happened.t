@@ -93,6 +93,7 @@ subtest 'an outage that all nodes see is one entry, and Redis need not remember 
 subtest 'a node that is started or reloaded while Redis is away sees the same outage' => sub {
     my $redis = redis();
     my ($one) = two_nodes($redis);
+    entry_where($one, 'both have reached it', 'started', sub { $_[0]{nodes} == 2 });
     $redis->stop('KILL');
     $one->wait_for_log(qr/fleet: redis "main" does not answer/);
     $one->reload(gone => 1);
