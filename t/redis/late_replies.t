@@ -250,7 +250,7 @@ subtest 'a late refund returns nothing of what others took meanwhile: clock=loca
     my $redis = redis();
     my $clock = Chaos::Clock->new;
     my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=1r/h algorithm=gcra clock=local;',
-        'ratelimit zone=z;', block => 'timeout 2s; connect_timeout 5s;', clock => $clock);
+        'ratelimit zone=z;', block => $patient =~ s/200ms/3s/r, clock => $clock);
     for my $key (1 .. 2) {
         $redis->pause;
         is $node->status("/closed/?k=$key"), 503;
