@@ -35,7 +35,7 @@ public:
     template <class Send>
     void release(const Send& send) noexcept
     {
-        alarm_.stop();
+        stop();
         release_all(std::exchange(queue_, {}), [&send](Call& call, bool) noexcept {
             if (!sent_by(send, call)) {
                 call.end_unanswered();
@@ -45,11 +45,17 @@ public:
 
     void end_all() noexcept
     {
-        alarm_.stop();
+        stop();
         redis::end_all(std::exchange(queue_, {}));
     }
 
 private:
+    void stop() noexcept
+    {
+        alarm_.stop();
+        alarm_.delay_exit(false);
+    }
+
     template <class Send>
     static bool sent_by(const Send& send, Call& call) noexcept
     try {
@@ -63,15 +69,18 @@ private:
         const milliseconds now = loop_.now();
         CallQueue all = std::exchange(queue_, {});
         CallQueue overdue;
+        bool delays_exit = false;
         unsigned checks = 0;
         milliseconds next = milliseconds::max();
         while (!all.empty()) {
             PendingCall& record = all.pop();
             const bool waits = record.call != nullptr && record.call->routing.expires > now;
             checks += waits || record.call == nullptr ? 0 : record.call->request_count();
+            delays_exit = delays_exit || (waits && record.call->delays_exit);
             (waits ? queue_ : overdue).push(record);
             next = waits ? std::min(next, record.call->routing.expires) : next;
         }
+        alarm_.delay_exit(delays_exit);
         if (!queue_.empty()) {
             alarm_.set(next);
         }
