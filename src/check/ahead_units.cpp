@@ -35,9 +35,6 @@ void AheadReport::begin_sending() noexcept
     }
     of_->sent = client().now();
     sent_ = all_.clock_();
-    if (receipt_.now) {
-        receipt_.now = sent_;
-    }
 }
 
 bool AheadReport::on_answer(redis::ReplyPart part) noexcept
@@ -48,7 +45,7 @@ bool AheadReport::on_answer(redis::ReplyPart part) noexcept
     }
     of_->units -= units_;
     const KeyAnswer answer{ reply.remaining, reply.retry_after.value_or(microseconds{ 0 }).count(),
-                            reply.reset,     receipt_.now.value_or(reply.server_time),
+                            reply.reset,     reply.server_time,
                             sent_,           all_.clock_() };
     receipt_.owner->ahead_answered(receipt_, answer, of_->units);
     counted_ = { units_, answer.decided, answer.reset };

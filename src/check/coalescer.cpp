@@ -84,7 +84,9 @@ bool KeyQueue::send_or_wait()
         patience_ = patience_.count() > 0 ? patience_ : all_.client_.longest_wait();
         watch_deadlines(waiting_);
         if (message_->has_several_holdings() && !Link<KeyQueue>::linked()) {
-            enter_line();
+            keeps_from_ = waiting_.front().since + patience_ / 2;
+            all_.in_line_.push_back(*this);
+            all_.keep_next(keeps_from_);
         }
         return true;
     }
@@ -98,13 +100,6 @@ bool KeyQueue::send_or_wait()
     }
     let_keys_go();
     return sent;
-}
-
-void KeyQueue::enter_line() noexcept
-{
-    keeps_from_ = waiting_.front().since + patience_ / 2;
-    all_.in_line_.push_back(*this);
-    all_.keep_next(keeps_from_);
 }
 
 void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) noexcept

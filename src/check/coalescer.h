@@ -54,7 +54,6 @@ private:
     void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept override;
     void proceed() noexcept override;
 
-    void enter_line() noexcept;
     void let_keys_go() noexcept;
     void drop_message() noexcept;
     void send_next(PartList& ended) noexcept;

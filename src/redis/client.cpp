@@ -18,11 +18,6 @@ void Client::start()
     connect();
 }
 
-void Client::flush() noexcept
-{
-    each_server([](Server& server) { server.flush(); });
-}
-
 void Client::close() noexcept
 {
     state_ = State::closed;
@@ -81,11 +76,6 @@ try {
     return true;
 } catch (const std::exception&) {
     return false;
-}
-
-void Client::probe()
-{
-    each_server([](Server& server) { server.probe(); });
 }
 
 }  // namespace ratelimit::redis

@@ -89,7 +89,10 @@ public:
 
     /// Writes at once all that waits for the end of the loop's turn: the loop does not run any
     /// longer.
-    void flush() noexcept;
+    void flush() noexcept
+    {
+        each_server([](Server& server) { server.flush(); });
+    }
 
     /// Ends the pending calls (Fate::unsent or lost) and closes all connections. Destructors do
     /// the same.
@@ -158,7 +161,10 @@ public:
     }
 
     /// Probes the servers that have been silent for a second.
-    void probe();
+    void probe()
+    {
+        each_server([](Server& server) { server.probe(); });
+    }
     /// Calls `visit` with each known server.
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 

@@ -15,16 +15,6 @@ ClusterClient::ClusterClient(ClientParts parts)
 {
 }
 
-ClusterClient::~ClusterClient()
-{
-    close();
-}
-
-void ClusterClient::connect()
-{
-    search_.start();
-}
-
 void ClusterClient::disconnect() noexcept
 {
     retry_timer_->stop();
@@ -62,11 +52,6 @@ void ClusterClient::each_server(const std::function<void(Server&)>& visit)
     for (const auto& [name, node] : nodes_) {
         visit(*node);
     }
-}
-
-std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
-{
-    return hash_slot(key);
 }
 
 Server* ClusterClient::server_at(std::uint32_t shard) const noexcept
@@ -167,6 +152,7 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
     Server* const old = slots_[slot];
     if (old == nullptr || old == &owner) {
         slots_[slot] = &owner;
+        outbox().servers_changed();
         return;
     }
     const auto tried = takeovers_.find(old);

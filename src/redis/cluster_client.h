@@ -20,9 +20,9 @@ namespace ratelimit::redis {
 class ClusterClient final : public Client, public MapSearchOwner {
 public:
     explicit ClusterClient(ClientParts parts);
-    ~ClusterClient() override;
+    ~ClusterClient() override { close(); }
 
-    std::uint32_t shard_of(std::string_view key) const noexcept override;
+    std::uint32_t shard_of(std::string_view key) const noexcept override { return hash_slot(key); }
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
@@ -31,7 +31,7 @@ private:
     /// A late reply comes up to a minute later (SilentPipelines).
     static constexpr milliseconds asked_lasts{ 60'000 };
 
-    void connect() override;
+    void connect() override { search_.start(); }
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;

@@ -68,7 +68,12 @@ void Connection::connected(Pipeline& pipeline) noexcept
         if (options_.tls != nullptr) {
             pipeline.start_tls(*options_.tls, server_.host_name);
         }
-        begin_handshake();
+        end_of_turn_->want();  // before anything is written
+        for (const std::string& command : handshake_.begin()) {
+            if (!pipeline.issue(command)) {
+                throw std::bad_alloc();
+            }
+        }
     });
 }
 
@@ -80,16 +85,6 @@ void Connection::progressed() noexcept
     }
 }
 
-void Connection::begin_handshake()
-{
-    end_of_turn_->want();  // before anything is written
-    for (const std::string& command : handshake_.begin()) {
-        if (!pipeline_->issue(command)) {
-            throw std::bad_alloc();
-        }
-    }
-}
-
 void Connection::handshake_reply(const redisReply& reply)
 {
     progressed();
@@ -97,7 +92,7 @@ void Connection::handshake_reply(const redisReply& reply)
         lose(*refusal, Loss::rejected);
         return;
     }
-    if (handshake_.done() && state_ == State::connecting) {
+    if (handshake_.done()) {
         state_ = State::ready;
         ++times_ready_;
         reconnect_.ready(loop_.now());
@@ -107,12 +102,12 @@ void Connection::handshake_reply(const redisReply& reply)
     }
 }
 
-void Connection::disconnected(Pipeline& pipeline, std::string_view reason) noexcept
+void Connection::failed(Pipeline& pipeline, std::string_view reason, Loss loss) noexcept
 {
     if (!uses(pipeline)) {
         silent_.close(pipeline);
     } else if (state_ != State::connecting || pipeline.tls() != nullptr || handshake_.done()) {
-        lose(reason);
+        lose(reason, loss);
     } else if (handshake_.leave_name_out()) {
         lose(reason, Loss::good);
     } else {
@@ -120,20 +115,9 @@ void Connection::disconnected(Pipeline& pipeline, std::string_view reason) noexc
     }
 }
 
-void Connection::silent(Pipeline& pipeline) noexcept
+void Connection::deadlines_passed() noexcept
 {
-    if (uses(pipeline)) {
-        lose("no reply", Loss::silent);
-    } else {
-        silent_.close(pipeline);
-    }
-}
-
-void Connection::deadlines_passed(Pipeline& pipeline) noexcept
-{
-    if (uses(pipeline)) {
-        contained([this] { finish_move(); });
-    }
+    contained([this] { finish_move(); });
 }
 
 void Connection::connect()
@@ -171,22 +155,20 @@ void Connection::restart()
 
 bool Connection::send(PendingCall& record) noexcept
 {
-    if (!usable()) {
-        record.end();
-        return false;
-    }
-    begin_turn();
-    if (batcher_.takes(record)) {
-        if (batcher_.add(record)) {
-            pipeline_->flush();  // Redis works on it while this turn goes on
+    if (usable()) {
+        begin_turn();
+        if (batcher_.takes(record)) {
+            if (batcher_.add(record)) {
+                pipeline_->flush();  // Redis works on it while this turn goes on
+            }
+            return true;
         }
-        return true;
-    }
-    batcher_.write_first();
-    CallQueue single;
-    single.push(record);
-    if (write(single)) {
-        return true;
+        batcher_.write_first();
+        CallQueue single;
+        single.push(record);
+        if (write(single)) {
+            return true;
+        }
     }
     record.end();
     return false;
@@ -241,7 +223,10 @@ void Connection::answered(Pipeline& pipeline, const redisReply& reply)
     InFlight::Command command = pipeline.take_oldest();
     if (command.calls.front()->kind == PendingCall::Kind::order) {
         command.calls.pop().end();
-        order_checked(reply, command.sent);
+        checks_order_ = false;
+        if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply, command.sent)) {
+            lose("a reply was lost", Loss::good);
+        }
     } else if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
         answered_with_error(pipeline, command.calls, error.empty() ? "ERR" : error_text(error));
@@ -287,14 +272,6 @@ void Connection::check_order()
     }
 }
 
-void Connection::order_checked(const redisReply& reply, microseconds sent)
-{
-    checks_order_ = false;
-    if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply, sent)) {
-        lose("a reply was lost", Loss::good);
-    }
-}
-
 void Connection::answered_with_error(
     Pipeline& pipeline, CallQueue& answered, std::string_view error)
 {
@@ -311,7 +288,8 @@ void Connection::answered_with_error(
         if (call != nullptr && !record.timed_out && (alone || missed || behind)) {
             record.keep_deadline();
             record.alone = record.alone || alone;
-            if (!(behind ? send_unexecuted(record) : send(record))) {
+            call->routing.written = call->routing.written && !behind;
+            if (!(behind ? owner_.send_again(*record.end(), false) : send(record))) {
                 call->ended(Fate::refused);
             }
             continue;

@@ -122,14 +122,13 @@ private:
     };
 
     void connected(Pipeline& pipeline) noexcept override;
-    void disconnected(Pipeline& pipeline, std::string_view reason) noexcept override;
+    void failed(Pipeline& pipeline, std::string_view reason, Loss loss) noexcept override;
     void replied(Pipeline& pipeline, const redisReply& reply) noexcept override;
     void timed_out(const PendingCall& record) noexcept override
     {
         owner_.call_timed_out(record.call->request_count(), record.sent);
     }
-    void deadlines_passed(Pipeline& pipeline) noexcept override;
-    void silent(Pipeline& pipeline) noexcept override;
+    void deadlines_passed() noexcept override;
     void progressed() noexcept override;
 
     bool draining() const noexcept { return state_ == State::moving || state_ == State::leaving; }
@@ -151,7 +150,6 @@ private:
         }
     }
     void attempt();
-    void begin_handshake();
     void handshake_reply(const redisReply& reply);
     void finish_move();
     void restart();
@@ -164,19 +162,11 @@ private:
         }
         end_of_turn_->want();  // before anything is written
     }
-    /// Sends a call again that the server did not execute.
-    bool send_unexecuted(PendingCall& record) noexcept
-    {
-        Call& call = *record.end();
-        call.routing.written = false;
-        return owner_.send_again(call, false);
-    }
     void end_turn() noexcept;
     void answered(Pipeline& pipeline, const redisReply& reply);
     void answered_well(Pipeline& pipeline, InFlight::Command& command, const redisReply& reply);
     void answered_with_error(Pipeline& pipeline, CallQueue& answered, std::string_view error);
     void check_order();
-    void order_checked(const redisReply& reply, microseconds sent);
 
     void lose(std::string_view reason, Loss loss = Loss::failed) noexcept;
     template <class Body>

@@ -15,7 +15,7 @@ struct Endpoint {
     std::string unix_path;  // not empty: a unix socket
     std::string name;       // as configured or announced, for logs
     std::string host_name;  // the host as configured or announced; for TLS and look-ups
-    std::string tried;      // the address of its last connection that failed; for logs
+    std::string tried;      // the address of the last connection that was made or failed; for logs
     std::vector<std::string> addresses;  // all known ones of host_name, including `host`
 };
 

@@ -177,11 +177,7 @@ try {
     if (reason_.empty()) {
         reason_ = reason;
     }
-    const auto found = std::ranges::find(queries_, &query, &std::unique_ptr<Query>::get);
-    if (found != queries_.end()) {
-        const auto ended = std::move(*found);
-        queries_.erase(found);
-    }
+    std::erase_if(queries_, [&query](const auto& each) { return each.get() == &query; });
     tries_.failed();
 } catch (const std::exception&) {
     tries_.failed();  // out of memory: only the reason is missing

@@ -77,13 +77,13 @@ void Pipeline::check_deadlines() noexcept
         return open();
     });
     if (open()) {
-        owner_.deadlines_passed(*this);
+        owner_.deadlines_passed();
     }
     if (!open() || in_flight_.empty()) {
         return;
     }
     if (in_flight_.silent_at() <= now) {
-        owner_.silent(*this);
+        owner_.failed(*this, "no reply", Loss::silent);
     } else {
         watch();
     }
@@ -99,7 +99,7 @@ void Pipeline::call_replied(const redisReply& reply) noexcept
 void Pipeline::disconnected(std::string_view reason) noexcept
 {
     const auto self = shared_from_this();
-    owner_.disconnected(*this, reason);
+    owner_.failed(*this, reason, Loss::failed);
 }
 
 void Pipeline::silent_at(milliseconds time) noexcept

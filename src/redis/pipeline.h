@@ -3,6 +3,7 @@
 #include "redis/alarm.h"
 #include "redis/context.h"
 #include "redis/in_flight.h"
+#include "redis/reconnect_policy.h"
 
 #include <memory>
 #include <string>
@@ -19,16 +20,15 @@ public:
     virtual void connected(Pipeline& pipeline) noexcept = 0;
     /// A step towards the connection was made.
     virtual void progressed() noexcept = 0;
-    /// It is closed, but has its calls still. `reason` is valid until this returns.
-    virtual void disconnected(Pipeline& pipeline, std::string_view reason) noexcept = 0;
+    /// It is closed, but has its calls still (Loss::failed); or no reply came for too long, though
+    /// calls are in flight (Loss::silent). `reason` is valid until this returns.
+    virtual void failed(Pipeline& pipeline, std::string_view reason, Loss loss) noexcept = 0;
     /// The reply to the oldest command: the first ones are those of the handshake.
     virtual void replied(Pipeline& pipeline, const redisReply& reply) noexcept = 0;
     /// A call has timed out, which fails then.
     virtual void timed_out(const PendingCall& record) noexcept = 0;
     /// The calls whose deadlines have passed have ended.
-    virtual void deadlines_passed(Pipeline& pipeline) noexcept = 0;
-    /// No reply came for too long, though calls are in flight.
-    virtual void silent(Pipeline& pipeline) noexcept = 0;
+    virtual void deadlines_passed() noexcept = 0;
 };
 
 /// One socket, from the attempt to connect until it is closed, and the calls that are written to
@@ -57,7 +57,7 @@ public:
     InFlight::Command take_oldest() noexcept;
     CallQueue take_calls() noexcept;
 
-    /// PipelineOwner::silent is called at this time, if it is open then, and not before.
+    /// It fails with Loss::silent at this time, if it is open then, and not before.
     void silent_at(milliseconds time) noexcept;
 
     /// As free, which leaves the calls, with a reset: commands that the network has not delivered

@@ -36,16 +36,6 @@ RingClient::RingClient(ClientParts parts)
     }
 }
 
-RingClient::~RingClient()
-{
-    close();
-}
-
-bool RingClient::route(Call& call)
-{
-    return servers_[*call.routing.shard]->send(call);
-}
-
 void RingClient::each_server(const std::function<void(Server&)>& visit)
 {
     for (const auto& server : servers_) {

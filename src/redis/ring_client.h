@@ -12,7 +12,7 @@ std::vector<HashRing::Member> ring_members(const std::vector<Member>& servers);
 class RingClient final : public Client {
 public:
     explicit RingClient(ClientParts parts);
-    ~RingClient() override;
+    ~RingClient() override { close(); }
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
@@ -20,7 +20,7 @@ public:
 private:
     Server* server_at(std::uint32_t shard) const noexcept override { return servers_[shard].get(); }
     std::optional<std::uint32_t> number_of(const Server& server) const noexcept override;
-    bool route(Call& call) override;
+    bool route(Call& call) override { return servers_[*call.routing.shard]->send(call); }
     void each_server(const std::function<void(Server&)>& visit) override;
 
     HashRing ring_;

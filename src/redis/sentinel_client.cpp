@@ -26,16 +26,6 @@ SentinelClient::SentinelClient(ClientParts parts)
     sentinel_options_.password = options_.sentinel_password;
 }
 
-SentinelClient::~SentinelClient()
-{
-    close();
-}
-
-void SentinelClient::connect()
-{
-    look_up();
-}
-
 void SentinelClient::disconnect() noexcept
 {
     look_up_timer_->stop();
@@ -68,11 +58,6 @@ void SentinelClient::each_server(const std::function<void(Server&)>& visit)
     if (master_ != nullptr) {
         visit(*master_);
     }
-}
-
-std::uint32_t SentinelClient::shard_of(std::string_view) const noexcept
-{
-    return 0;
 }
 
 ErrorClass SentinelClient::classify_error(

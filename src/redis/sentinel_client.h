@@ -15,16 +15,16 @@ namespace ratelimit::redis {
 class SentinelClient final : public Client, public SentinelLinkOwner {
 public:
     explicit SentinelClient(ClientParts parts);
-    ~SentinelClient() override;
+    ~SentinelClient() override { close(); }
 
-    std::uint32_t shard_of(std::string_view key) const noexcept override;
+    std::uint32_t shard_of(std::string_view) const noexcept override { return 0; }
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
     static constexpr milliseconds look_up_pause{ 500 };
     static constexpr std::size_t most_retired = 16;  // masters that were just replaced
 
-    void connect() override;
+    void connect() override { look_up(); }
     void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;

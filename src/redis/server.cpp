@@ -27,11 +27,6 @@ Server::Server(
     }
 }
 
-Server::~Server()
-{
-    close();
-}
-
 void Server::start()
 {
     state_ = State::starting;
@@ -42,15 +37,14 @@ void Server::start()
     }
 }
 
-bool Server::send(Call& call)
+/// `again`: it waits for a connection that is being made, since others that seem ready may be lost,
+/// too.
+bool Server::accept(Call& call, bool again)
 {
     if (breaker_.open()) {
         return false;
     }
-    // A call that is sent again waits for a new connection: others that seem ready may be lost,
-    // too.
-    const bool waits = call.sent_before && reconnecting();
-    if (Connection* connection = waits ? nullptr : next_connection()) {
+    if (Connection* connection = again && reconnecting() ? nullptr : next_connection()) {
         return send_on(*connection, call);
     }
     if (!connecting()) {
@@ -77,11 +71,6 @@ Connection* Server::next_connection() noexcept
     return filling_;
 }
 
-bool Server::reconnecting() const noexcept
-{
-    return any([](const Connection& connection) { return connection.connecting(); });
-}
-
 /// Sends the call again before it expires: by this server, or by the owner. A call that has expired
 /// lost its time to a stop of this process, and gets the whole timeout. Redis may execute a call
 /// twice at most.
@@ -94,12 +83,7 @@ try {
     if (const milliseconds now = loop_.now(); call.routing.expires <= now) {
         call.routing.expires = now + options_.timeout;
     }
-    // Prefer a new connection: others that seem ready may have been lost at the same time.
-    if (reconnecting() && !breaker_.open()) {
-        waiting_.add(call);
-        return true;
-    }
-    return send(call) || owner_.reroute(call);
+    return accept(call, true) || owner_.reroute(call);
 } catch (const std::exception&) {
     return false;
 }
@@ -153,17 +137,6 @@ void Server::close() noexcept
     waiting_.end_all();
 }
 
-/// Looks up the name soon: no connection is known to work, and the address may have changed.
-void Server::look_up_soon() noexcept
-{
-    // Connections may be lost more often than look_up_pause: an earlier look-up is not postponed.
-    if (look_up_alarm_.running()) {
-        look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
-    } else if (follows_name() && lookup_ == nullptr) {
-        look_up();
-    }
-}
-
 void Server::look_up() noexcept
 try {
     if (endpoint_.host_name.empty() || is_numeric_address(endpoint_.host_name)) {
@@ -201,11 +174,6 @@ void Server::connect()
     for (const auto& connection : connections_) {
         connection->connect();
     }
-}
-
-bool Server::ready() const noexcept
-{
-    return any([](const Connection& connection) { return connection.ready(); });
 }
 
 bool Server::idle() const noexcept
@@ -284,7 +252,13 @@ void Server::connection_lost(
         report_down(reason, loss == Loss::refused ? State::refusing : State::away);
     }
     if (away() || !ready()) {
-        look_up_soon();
+        // The address may have changed. Connections may be lost more often than look_up_pause: an
+        // earlier look-up is not postponed.
+        if (look_up_alarm_.running()) {
+            look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
+        } else if (follows_name() && lookup_ == nullptr) {
+            look_up();
+        }
     }
     if (!connecting()) {
         waiting_.release([this](Call& call) { return owner_.reroute(call); });

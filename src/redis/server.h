@@ -8,6 +8,7 @@
 #include "redis/waiting_calls.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -50,15 +51,15 @@ public:
 
 /// One Redis server, with `connections` pipelined connections. If it has a name, and the loop looks
 /// up names, it follows changes of the address. A script is loaded when Redis does not have it. A
-/// lost connection is made again at once, then with backoff (50 ms to 500 ms, with jitter). Calls
-/// that were in flight are sent again once.
+/// lost connection is made again at once, then with backoff (50 ms to 500 ms, with jitter). Those
+/// calls in flight that are repeatable are sent again once.
 class Server final : public ConnectionOwner {
 public:
     /// `options` and `scripts` must outlive this object.
     Server(
         EventLoop& loop, Endpoint endpoint, const ServerOptions& options,
         const ScriptRegistry& scripts, ServerOwner& owner);
-    ~Server() override;
+    ~Server() override { close(); }
 
     /// Connects; also after close().
     void start();
@@ -71,7 +72,7 @@ public:
     /// longer than connect_timeout + timeout, nor beyond its `expires`. False: the circuit breaker
     /// is open, or there is no connection and none is being made (the next attempt is later). The
     /// call was not accepted, and none of its functions is called.
-    bool send(Call& call);
+    bool send(Call& call) { return accept(call, call.sent_before); }
 
     /// Writes at once all that waits for the end of the loop's turn.
     void flush() noexcept
@@ -111,7 +112,7 @@ public:
     /// Whether no call is in flight or waits for a connection.
     bool idle() const noexcept;
     /// Whether a connection is ready.
-    bool ready() const noexcept;
+    bool ready() const noexcept { return any(&Connection::ready); }
 
     bool address_failed(
         const Connection& connection, std::string_view reason, Loss loss) noexcept override;
@@ -154,8 +155,9 @@ private:
     static constexpr milliseconds most_silence{ 1000 };
     static constexpr milliseconds probe_pause{ 100 };
 
+    bool accept(Call& call, bool again);
     Connection* next_connection() noexcept;
-    bool reconnecting() const noexcept;
+    bool reconnecting() const noexcept { return any(&Connection::connecting); }
     bool connecting() const noexcept { return looks_up_first() || reconnecting(); }
     /// A look-up is in flight, and no server has answered yet: an address that is known already may
     /// be outdated.
@@ -168,7 +170,6 @@ private:
     void send_probe() noexcept;
     void probe_silent() noexcept;
     void waited_in_vain(unsigned checks) noexcept;
-    void look_up_soon() noexcept;
     /// Whether a server announced the name, and the server is away, has no address, or uses another
     /// one than the announced one.
     bool follows_name() const noexcept
@@ -184,10 +185,10 @@ private:
     void report_up(bool answered) noexcept;
     void report_down(std::string_view reason, State state = State::away) noexcept;
     template <class Predicate>
-    bool any(Predicate&& predicate) const
+    bool any(const Predicate& predicate) const
     {
-        return std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
-            return predicate(*connection);
+        return std::ranges::any_of(connections_, [&](const auto& connection) {
+            return std::invoke(predicate, *connection);
         });
     }
 

@@ -15,9 +15,8 @@ namespace ratelimit::redis {
 
 class UnsettledKeys;
 
-/// Marks a key whose count in Redis may differ from what requests used: a late reply is awaited; a
-/// settlement is under way or waits for another try; or units that passed ahead are not counted
-/// yet.
+/// Marks a key whose count in Redis may differ from what requests used: a late reply is awaited, or
+/// a settlement is under way or waits for another try.
 class Unsettled : public Link<Unsettled> {
 public:
     /// `age`: how long ago the count began to differ.

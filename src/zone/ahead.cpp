@@ -22,9 +22,6 @@ bool let_in(AppliedLimit& limit) noexcept
     if (limit.ahead->unanswered(limit.redis_key, hash) + limit.cost > zone.ahead) {
         return false;
     }
-    if (zone.clock == Clock::local) {
-        limit.now = limit.began;
-    }
     LastAnswers answers = zone.memory().last_answers();
     const auto state = answers.let_in(limit.keyed(), limit.policy, zone.ahead, limit.began);
     if (!state) {
