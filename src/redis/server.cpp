@@ -271,7 +271,7 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
     breaker_.answered();
     const ErrorRule& rule = rule_of(error);
     if (call == nullptr && rule.loads) {
-        report_up(false);  // nobody waits for the call: a later one of the script loads it
+        report_up(false);  // no error to count: no caller waits
         return;
     }
     if (call != nullptr && !rule.executed) {
