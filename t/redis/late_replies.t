@@ -251,6 +251,7 @@ subtest 'a late refund returns nothing of what others took meanwhile: clock=loca
     my $clock = Chaos::Clock->new;
     my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=1r/h algorithm=gcra clock=local;',
         'ratelimit zone=z;', block => $patient =~ s/200ms/3s/r, clock => $clock);
+    is_let_in($node, '/closed/?k=connects');
     for my $key (1 .. 2) {
         $redis->pause;
         is $node->status("/closed/?k=$key"), 503;
