@@ -115,22 +115,13 @@ void Batcher::move_to(CallQueue& queue) noexcept
     first_ = 0;
 }
 
-void write_command(const CallQueue& calls, CommandBuffer& command)
+namespace {
+
+void write_batch(const CallQueue& calls, const BatchPart& part, CommandBuffer& command)
 {
-    bool text = false;
-    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        record->call->before_write();
-        text = text || record->call->sends_text;
-    }
-    command.name_by(text ? Script::text : Script::digest);
-    const BatchPart* part = calls.front()->part;
-    if (part == nullptr) {
-        calls.front()->call->write(command);
-        return;
-    }
-    const BatchFormat& format = part->format();
+    const BatchFormat& format = part.format();
     command.begin_script(
-        part->script(), { calls.size() * format.keys, format.own_numbers ? 2U : 1U });
+        part.script(), { calls.size() * format.keys, format.own_numbers ? 2U : 1U });
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_keys(command);
     }
@@ -149,12 +140,25 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     command.end_packed();
 }
 
+}  // namespace
+
+void write_command(const CallQueue& calls, CommandBuffer& command)
+{
+    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        record->call->before_write();
+    }
+    const BatchPart* part = calls.front()->part;
+    part == nullptr ? calls.front()->call->write(command) : write_batch(calls, *part, command);
+    for (PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        record->script = command.script();
+    }
+}
+
 bool deliver(
     Call& call, BatchPart* part, const redisReply& reply, const Exchange& exchange,
     std::size_t index, std::size_t calls) noexcept
 {
     call.routing.exchange = exchange;
-    call.sends_text = false;
     if (part == nullptr) {
         return call.on_reply(reply);
     }

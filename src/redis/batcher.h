@@ -55,8 +55,7 @@ private:
     std::size_t first_ = 0;          // of those that go first
 };
 
-/// Writes the command of calls that share one, or of a single call: with the script's text if one
-/// of them needs it.
+/// Writes the command of calls that share one, or of a single call, and notes its script.
 void write_command(const CallQueue& calls, CommandBuffer& command);
 
 /// Passes to a call its part of the reply to a command of `calls` calls. `part`: PendingCall::part.

@@ -109,8 +109,6 @@ public:
     bool sent_before = false;
     /// Whether a process that exits waits for the call to end.
     bool delays_exit = true;
-    /// Whether it is written with the text of its script: the last reply to it was NOSCRIPT.
-    bool sends_text = false;
 
     bool pending() const noexcept { return pending_ != nullptr; }
     /// Its reply is discarded when it comes, as if the call were destroyed.

@@ -25,6 +25,7 @@ struct PendingCall : FromFreeList<PendingCall> {
     bool alone = false;  // shares no command: Redis refused the one that it shared
     Kind kind = Kind::call;
     bool timed_out = false;
+    NamedScript script{};  // of the command in which it was written last
     PendingCall* next = nullptr;
 
     /// Whether a caller waits for the reply. After a timeout the call awaits a late one.

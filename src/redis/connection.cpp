@@ -281,10 +281,14 @@ void Connection::answered_with_error(
     if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
+    const NamedScript script = answered.front()->script;
+    const bool missed = rule.loads && script.by == Script::digest;
+    if (missed) {
+        command_.lacks(script.id);
+    }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         Call* const call = record.call;
-        const bool missed = rule.loads && call != nullptr && !std::exchange(call->sends_text, true);
         if (call != nullptr && !record.timed_out && (alone || missed || behind)) {
             record.keep_deadline();
             record.alone = record.alone || alone;

@@ -40,4 +40,27 @@ ScriptId ScriptRegistry::add(std::string text, Added why)
     return static_cast<ScriptId>(scripts_.size() - 1);
 }
 
+void CommandBuffer::lacks(ScriptId script) noexcept
+try {
+    lacking_.resize(std::max(lacking_.size(), scripts_.size()));
+    lacking_.at(static_cast<std::size_t>(script)) = true;
+} catch (const std::exception&) {
+    // Out of memory, or of no script: the next reply says it again.
+}
+
+void CommandBuffer::begin_script(ScriptId script, ArgumentCount count)
+{
+    const auto& [text, digest, first] = scripts_.at(script);
+    const auto index = static_cast<std::size_t>(script);
+    script_ = { script, Script::digest };
+    if (index < lacking_.size() && lacking_[index]) {
+        lacking_[index] = false;
+        script_.by = Script::text;
+    }
+    const bool by_text = script_.by == Script::text;
+    begin(
+        script_.by,
+        by_text ? std::string_view(text) : std::string_view(digest.data(), digest.size()), count);
+}
+
 }  // namespace ratelimit::redis

@@ -15,10 +15,10 @@ enum class Added : std::uint8_t {
     chosen,      // by what clients send
 };
 
-/// The scripts that a client may call. A call names its
-/// script by the digest (EVALSHA). If the server does not have it (NOSCRIPT), the call is sent
-/// again with the text (EVAL), which goes to the server of its keys through any proxy, and loads
-/// the script. Redis 7.4 and later keep the 500 such scripts that were used last.
+/// The scripts that a client may call. A command names its script by the digest (EVALSHA). If the
+/// server does not have it (NOSCRIPT), the next command has the text (EVAL), which goes to the
+/// server of its keys through any proxy, and loads the script. Redis 7.4 and later keep the 500
+/// such scripts that were used last.
 class ScriptRegistry {
 public:
     /// Scripts that are chosen by clients, at most.
@@ -42,28 +42,30 @@ private:
     std::size_t chosen_ = 0;
 };
 
-/// ScriptArguments with the scripts of a client.
+/// ScriptArguments with the scripts of a client, for one connection: it knows which of them the
+/// server lacks.
 class CommandBuffer final : public ScriptArguments {
 public:
     /// `scripts` must outlive this object.
     explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
 
-    /// Sets how the next commands name their scripts.
-    void name_by(Script choice) noexcept { named_by_ = choice; }
+    /// The server lacks this script: the next command of it has the text.
+    void lacks(ScriptId script) noexcept;
     /// Throws if the registry does not have the script: nothing is written then.
-    void begin_script(ScriptId script, ArgumentCount count)
+    void begin_script(ScriptId script, ArgumentCount count);
+
+    void whole(std::string_view command)
     {
-        const auto& [text, digest, first] = scripts_.at(script);
-        begin(
-            named_by_,
-            named_by_ == Script::text ? std::string_view(text)
-                                      : std::string_view{ digest.data(), digest.size() },
-            count);
+        script_ = {};
+        ScriptArguments::whole(command);
     }
+    /// Of the last command.
+    NamedScript script() const noexcept { return script_; }
 
 private:
     const ScriptRegistry& scripts_;
-    Script named_by_ = Script::digest;
+    std::vector<bool> lacking_;  // by ScriptId
+    NamedScript script_;
 };
 
 }  // namespace ratelimit::redis

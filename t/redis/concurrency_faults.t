@@ -213,6 +213,20 @@ subtest 'Redis loses its data: what is held is counted again' => sub {
     remains($node, 2, 'released');
 };
 
+subtest 'Redis loses its data and its scripts while each reply is late: what is held is counted again' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my ($node, $direct) = node_behind($proxy, $redis, zone => 'concurrency=2 hold=1s', timeout => '300ms');
+    my @held = $backend->hold($node, ('/') x 2);
+    $proxy->delay(0.6);
+    $redis->cmd('SCRIPT', 'FLUSH');
+    $redis->cmd('FLUSHALL');
+    wait_until('the node states what it holds', sub { $redis->cmd('DBSIZE') });    # a check would load the script
+    remains($direct, 0, 'after half of hold');
+    $backend->finish;
+    remains($direct, 2, 'released');
+};
+
 subtest 'a release while there is no connection is sent later' => sub {
     my $redis = redis();
     my $proxy = proxy(to => $redis->addr);
