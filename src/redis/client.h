@@ -226,7 +226,8 @@ protected:
     const ScriptRegistry& scripts_;
     ClientEvents& events_;
 
-    WaitingCalls waiting_;  // for the first map or master, or a takeover
+    WaitingCalls waiting_;   // for the first map or master, or a takeover
+    ReportedErrors errors_;  // that takeovers cause
 
     bool open() const noexcept { return state_ == State::open; }
     /// Keeps the call until another server has taken over or its timeout has passed. False: no

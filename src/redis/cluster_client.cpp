@@ -117,7 +117,7 @@ try {
 ErrorClass ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
 {
     search_.want();
-    if (errors_.first_error(loop_.now())) {
+    if (errors_.add(error, loop_.now())) {
         error_reply(server, error);
     }
     const bool sent = call != nullptr && (send_elsewhere(*call) || wait(*call));

@@ -66,8 +66,7 @@ private:
     };
     std::map<const Server*, Takeover> takeovers_;  // by owner; null: of slots without one
     std::map<const Server*, milliseconds> asked_;  // nodes that ASK named, and when last
-    TakeoverWindow errors_;
-    std::unique_ptr<Timer> retry_timer_;  // until waiting calls are sent again
+    std::unique_ptr<Timer> retry_timer_;           // until waiting calls are sent again
 };
 
 }  // namespace ratelimit::redis

@@ -115,11 +115,6 @@ void Connection::failed(Pipeline& pipeline, std::string_view reason, Loss loss) 
     }
 }
 
-void Connection::deadlines_passed() noexcept
-{
-    contained([this] { finish_move(); });
-}
-
 void Connection::connect()
 {
     if (usable()) {
@@ -216,10 +211,6 @@ void Connection::replied(Pipeline& pipeline, const redisReply& reply) noexcept
 /// Replies arrive in the order of the commands, so this one is for the oldest.
 void Connection::answered(Pipeline& pipeline, const redisReply& reply)
 {
-    if (pipeline.calls().empty()) {
-        lose("unexpected reply");
-        return;
-    }
     InFlight::Command command = pipeline.take_oldest();
     if (command.calls.front()->kind == PendingCall::Kind::order) {
         command.calls.pop().end();
@@ -281,11 +272,7 @@ void Connection::answered_with_error(
     if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
-    const NamedScript script = answered.front()->script;
-    const bool missed = rule.loads && script.by == Script::digest;
-    if (missed) {
-        command_.lacks(script.id);
-    }
+    const bool missed = rule.loads && command_.lacks(answered.front()->script);
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         Call* const call = record.call;
@@ -352,7 +339,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
 
 void Connection::close() noexcept
 {
-    state_ = State::closed;
+    state_ = State::pausing;
     connect_timer_->stop();
     silent_.close_all();
     CallQueue calls;

@@ -112,13 +112,12 @@ public:
 
 private:
     enum class State : std::uint8_t {
-        closed,
         connecting,  // until the handshake is done
         ready,
         moving,     // until no caller waits for a reply; then connects to the new address
         leaving,    // the same, but the server cannot be used any longer; then is lost
         returning,  // connects again in the loop's next turn
-        pausing,    // before the next attempt; also while the calls of a lost pipeline end
+        pausing,  // before the next attempt, or closed; also while the calls of a lost pipeline end
     };
 
     void connected(Pipeline& pipeline) noexcept override;
@@ -127,8 +126,8 @@ private:
     void timed_out(const PendingCall& record) noexcept override
     {
         owner_.call_timed_out(record.call->request_count(), record.sent);
+        end_of_turn_->want();  // it may have been the last one that a move waits for
     }
-    void deadlines_passed() noexcept override;
     void progressed() noexcept override;
 
     bool draining() const noexcept { return state_ == State::moving || state_ == State::leaving; }
@@ -176,7 +175,7 @@ private:
     const Endpoint& server_;
     const ServerOptions& options_;
     ConnectionOwner& owner_;
-    State state_ = State::closed;
+    State state_ = State::pausing;
     unsigned times_ready_ = 0;
     std::string address_;                   // of the last attempt
     bool moved_ = false;                    // away from an address where it was ready

@@ -76,9 +76,6 @@ void Pipeline::check_deadlines() noexcept
         record.release()->overdue(record);
         return open();
     });
-    if (open()) {
-        owner_.deadlines_passed();
-    }
     if (!open() || in_flight_.empty()) {
         return;
     }

@@ -40,12 +40,15 @@ ScriptId ScriptRegistry::add(std::string text, Added why)
     return static_cast<ScriptId>(scripts_.size() - 1);
 }
 
-void CommandBuffer::lacks(ScriptId script) noexcept
+bool CommandBuffer::lacks(NamedScript script) noexcept
 try {
-    lacking_.resize(std::max(lacking_.size(), scripts_.size()));
-    lacking_.at(static_cast<std::size_t>(script)) = true;
+    if (script.by == Script::digest) {
+        lacking_.resize(std::max(lacking_.size(), scripts_.size()));
+        lacking_.at(static_cast<std::size_t>(script.id)) = true;
+    }
+    return script.by == Script::digest;
 } catch (const std::exception&) {
-    // Out of memory, or of no script: the next reply says it again.
+    return false;  // out of memory, or a command without a script
 }
 
 void CommandBuffer::begin_script(ScriptId script, ArgumentCount count)

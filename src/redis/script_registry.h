@@ -49,8 +49,9 @@ public:
     /// `scripts` must outlive this object.
     explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
 
-    /// The server lacks this script: the next command of it has the text.
-    void lacks(ScriptId script) noexcept;
+    /// The server lacks the script of a command: the next command of it has the text. False: this
+    /// one had it.
+    bool lacks(NamedScript script) noexcept;
     /// Throws if the registry does not have the script: nothing is written then.
     void begin_script(ScriptId script, ArgumentCount count);
 

@@ -69,7 +69,7 @@ ErrorClass SentinelClient::classify_error(
     if (&server == master_.get()) {
         doubted_ = true;
         want_master();
-        if (takeover_.first_error(loop_.now())) {
+        if (errors_.add(error, loop_.now())) {
             error_reply(server, error);
         }
         return call != nullptr && wait(*call, takeover_) ? ErrorClass::redirected

@@ -3,6 +3,7 @@
 #include "redis/error_table.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace ratelimit::redis {
@@ -41,14 +42,12 @@ void Server::start()
 /// too.
 bool Server::accept(Call& call, bool again)
 {
-    if (breaker_.open()) {
+    Connection* const connection = again && reconnecting() ? nullptr : next_connection();
+    if (breaker_.open() || (connection == nullptr && !connecting())) {
         return false;
     }
-    if (Connection* connection = again && reconnecting() ? nullptr : next_connection()) {
+    if (connection != nullptr) {
         return send_on(*connection, call);
-    }
-    if (!connecting()) {
-        return false;
     }
     waiting_.add(call);
     return true;
@@ -58,17 +57,11 @@ bool Server::accept(Call& call, bool again)
 /// none is ready.
 Connection* Server::next_connection() noexcept
 {
-    if (filling_ != nullptr && filling_->ready() && filling_->filling()) {
-        return filling_;
-    }
-    filling_ = nullptr;
-    for (const auto& connection : connections_) {
-        if (connection->ready()
-            && (filling_ == nullptr || connection->in_flight() < filling_->in_flight())) {
-            filling_ = connection.get();
-        }
-    }
-    return filling_;
+    const auto rank = [](const auto& each) {
+        return std::tuple(!each->ready(), !each->filling(), each->in_flight());
+    };
+    const auto first = std::ranges::min_element(connections_, {}, rank);
+    return (*first)->ready() ? first->get() : nullptr;
 }
 
 /// Sends the call again before it expires: by this server, or by the owner. A call that has expired
@@ -287,17 +280,11 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
 }
 
 void Server::note_error(std::string_view error, unsigned checks) noexcept
-try {
+{
     stats_.error_replies += checks;
-    const auto word = error.substr(0, error.find(' '));
-    last_error_at_ = loop_.now();
-    if (reported_errors_.size() < most_reported_errors
-        && std::ranges::find(reported_errors_, word) == reported_errors_.end()) {
-        reported_errors_.emplace_back(word);
+    if (errors_.add(error, loop_.now())) {
         owner_.error_reply(*this, error);
     }
-} catch (const std::exception&) {
-    // Out of memory: only the report is missing.
 }
 
 /// Attempts to connect count by themselves, when they fail. A look-up may take longer than many
@@ -335,9 +322,6 @@ void Server::command_answered(bool probe, std::optional<microseconds> took) noex
     }
     addresses_.worked();
     report_up(true);
-    if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
-        reported_errors_.clear();
-    }
 }
 
 /// `answered`: a call. A handshake is no proof if the server has refused calls.

@@ -3,6 +3,7 @@
 #include "redis/address_cycle.h"
 #include "redis/circuit_breaker.h"
 #include "redis/connection.h"
+#include "redis/reported_errors.h"
 #include "redis/server_clock.h"
 #include "redis/server_stats.h"
 #include "redis/waiting_calls.h"
@@ -149,8 +150,6 @@ private:
         void ended(Fate) noexcept override {}
     };
 
-    static constexpr std::size_t most_reported_errors = 16;
-    static constexpr milliseconds error_pause{ 10'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
     static constexpr milliseconds most_silence{ 1000 };
     static constexpr milliseconds probe_pause{ 100 };
@@ -203,7 +202,6 @@ private:
     CircuitBreaker lateness_;
     ServerClock clock_;
     std::vector<std::unique_ptr<Connection>> connections_;
-    Connection* filling_ = nullptr;  // the connection of the last call
     WaitingCalls waiting_;
     Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
@@ -212,9 +210,8 @@ private:
     bool lost_ = false;                   // since a connection was ready last, one was lost
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;
-    milliseconds started_{ 0 };                 // when start() was called
-    std::vector<std::string> reported_errors_;  // the first words of the errors
-    milliseconds last_error_at_{ 0 };
+    milliseconds started_{ 0 };  // when start() was called
+    ReportedErrors errors_;
 };
 
 }  // namespace ratelimit::redis

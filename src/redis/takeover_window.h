@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 namespace ratelimit::redis {
 
@@ -25,13 +24,6 @@ public:
         return is_open(now) && call.routing.expires > now;
     }
 
-    /// Whether to report an error that a takeover causes: once for each takeover.
-    bool first_error(milliseconds now) noexcept
-    {
-        const auto before = std::exchange(last_error_, now);
-        return !before || now - *before > quiet;
-    }
-
     bool is_open(milliseconds now) const noexcept { return last_ && now - first_ < longest; }
 
 private:
@@ -40,7 +32,6 @@ private:
 
     milliseconds first_{ 0 };
     std::optional<milliseconds> last_;
-    std::optional<milliseconds> last_error_;
 };
 
 }  // namespace ratelimit::redis
