@@ -146,12 +146,13 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
 {
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
+        if (record->script.by == Script::text) {
+            command.lacks(record->script.id);  // of several behind a proxy, this call's server does
+        }
     }
     const BatchPart* part = calls.front()->part;
     part == nullptr ? calls.front()->call->write(command) : write_batch(calls, *part, command);
-    for (PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        record->script = command.script();
-    }
+    calls.front()->script = command.script();
 }
 
 bool deliver(

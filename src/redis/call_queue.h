@@ -22,10 +22,10 @@ struct PendingCall : FromFreeList<PendingCall> {
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;
-    bool alone = false;  // shares no command: Redis refused the one that it shared
+    NamedScript script{};  // of the command that it begins; by text: also of the next one
+    bool alone = false;    // shares no command: Redis refused the one that it shared
     Kind kind = Kind::call;
     bool timed_out = false;
-    NamedScript script{};  // of the command in which it was written last
     PendingCall* next = nullptr;
 
     /// Whether a caller waits for the reply. After a timeout the call awaits a late one.

@@ -272,13 +272,15 @@ void Connection::answered_with_error(
     if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
-    const bool missed = rule.loads && command_.lacks(answered.front()->script);
+    const NamedScript script = answered.front()->script;
+    const bool missed = rule.loads && script.by == Script::digest && command_.lacks(script.id);
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         Call* const call = record.call;
         if (call != nullptr && !record.timed_out && (alone || missed || behind)) {
             record.keep_deadline();
             record.alone = record.alone || alone;
+            record.script = missed ? NamedScript{ script.id, Script::text } : record.script;
             call->routing.written = call->routing.written && !behind;
             if (!(behind ? owner_.send_again(*record.end(), false) : send(record))) {
                 call->ended(Fate::refused);
@@ -304,6 +306,9 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     const milliseconds now = loop_.now();
     const std::string told = options_.password.lost(reason, now);
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
+    if (loss == Loss::silent) {
+        command_.lacks_all();  // NOSCRIPT would not have come either
+    }
     handshake_.name_again(connecting && loss != Loss::good);
     // `reason` may be text of hiredis's context, which is freed last.
     const auto pipeline = std::exchange(pipeline_, nullptr);

@@ -40,30 +40,20 @@ ScriptId ScriptRegistry::add(std::string text, Added why)
     return static_cast<ScriptId>(scripts_.size() - 1);
 }
 
-bool CommandBuffer::lacks(NamedScript script) noexcept
+bool CommandBuffer::lacks(ScriptId script) noexcept
 try {
-    if (script.by == Script::digest) {
-        lacking_.resize(std::max(lacking_.size(), scripts_.size()));
-        lacking_.at(static_cast<std::size_t>(script.id)) = true;
-    }
-    return script.by == Script::digest;
+    lacking_.resize(std::max(lacking_.size(), scripts_.size()));
+    lacking_.at(static_cast<std::size_t>(script)) = true;
+    return true;
 } catch (const std::exception&) {
-    return false;  // out of memory, or a command without a script
+    return false;  // also out of memory
 }
 
-void CommandBuffer::begin_script(ScriptId script, ArgumentCount count)
-{
-    const auto& [text, digest, first] = scripts_.at(script);
-    const auto index = static_cast<std::size_t>(script);
-    script_ = { script, Script::digest };
-    if (index < lacking_.size() && lacking_[index]) {
-        lacking_[index] = false;
-        script_.by = Script::text;
-    }
-    const bool by_text = script_.by == Script::text;
-    begin(
-        script_.by,
-        by_text ? std::string_view(text) : std::string_view(digest.data(), digest.size()), count);
+void CommandBuffer::lacks_all() noexcept
+try {
+    lacking_.assign(scripts_.size(), true);
+} catch (const std::exception&) {
+    // Out of memory: a NOSCRIPT says it.
 }
 
 }  // namespace ratelimit::redis

@@ -49,11 +49,24 @@ public:
     /// `scripts` must outlive this object.
     explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
 
-    /// The server lacks the script of a command: the next command of it has the text. False: this
-    /// one had it.
-    bool lacks(NamedScript script) noexcept;
+    /// The server lacks this script: the next command of it has the text. False: it is none.
+    bool lacks(ScriptId script) noexcept;
+    /// The server may lack any script.
+    void lacks_all() noexcept;
     /// Throws if the registry does not have the script: nothing is written then.
-    void begin_script(ScriptId script, ArgumentCount count);
+    void begin_script(ScriptId script, ArgumentCount count)
+    {
+        const auto& [text, digest, first] = scripts_.at(script);
+        const auto index = static_cast<std::size_t>(script);
+        const bool by_text = index < lacking_.size() && lacking_[index];
+        script_ = { script, by_text ? Script::text : Script::digest };
+        if (by_text) {
+            lacking_[index] = false;
+            begin(Script::text, text, count);
+        } else {
+            begin(Script::digest, { digest.data(), digest.size() }, count);
+        }
+    }
 
     void whole(std::string_view command)
     {

@@ -9,17 +9,16 @@
 namespace ratelimit::redis {
 
 /// How many owed messages to one server may be in flight at one time: as many as it answers in
-/// time. As TCP's slow start (RFC 5681): little at first, twice as much when as much was answered,
-/// and half as much after a timeout. So workers that owe much do not keep Redis from their checks,
-/// however many they are.
+/// time, but at least a few: it executes also what it answers late. As TCP's slow start (RFC 5681):
+/// little at first, twice as much when as much was answered, and half as much after a timeout. So
+/// workers that owe much do not keep Redis from their checks, however many they are.
 class SendWindow {
 public:
-    /// A connection was lost: begins with a quarter of the size, but not below `first` if it was
-    /// above.
+    /// A connection was lost: begins with a quarter of the size.
     void restart() noexcept
     {
         not_before_ = milliseconds{ 0 };
-        resize(std::max(std::min(size_, first), size_ / 4));
+        resize(size_ / 4);
     }
 
     bool empty() const noexcept { return in_flight_ == 0; }
@@ -38,28 +37,28 @@ public:
     {
         --in_flight_;
         if (how == Ended::answered && ++answered_ >= size_) {
-            resize(std::min(2 * size_, most));
+            resize(2 * size_);
         } else if (how == Ended::timed_out && now >= next_shrink_) {
             next_shrink_ = now + between_shrinks;  // others of the same burst time out with it
-            resize(std::max(size_ / 2, std::size_t{ 1 }));
+            resize(size_ / 2);
         } else if (how == Ended::failed) {
             not_before_ = now + after_failure;
         }
     }
 
 private:
-    static constexpr std::size_t first = 10;
+    static constexpr std::size_t least = 10;  // also the first
     static constexpr std::size_t most = 200;
     static constexpr milliseconds between_shrinks{ 100 };
     static constexpr milliseconds after_failure{ 10 };
 
     void resize(std::size_t size) noexcept
     {
-        size_ = size;
+        size_ = std::clamp(size, least, most);
         answered_ = 0;
     }
 
-    std::size_t size_ = first;
+    std::size_t size_ = least;
     std::size_t answered_ = 0;  // since it has this size
     std::size_t in_flight_ = 0;
     milliseconds next_shrink_{ 0 };

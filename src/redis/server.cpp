@@ -42,12 +42,14 @@ void Server::start()
 /// too.
 bool Server::accept(Call& call, bool again)
 {
-    Connection* const connection = again && reconnecting() ? nullptr : next_connection();
-    if (breaker_.open() || (connection == nullptr && !connecting())) {
+    if (breaker_.open()) {
         return false;
     }
-    if (connection != nullptr) {
+    if (Connection* connection = again && reconnecting() ? nullptr : next_connection()) {
         return send_on(*connection, call);
+    }
+    if (!connecting()) {
+        return false;
     }
     waiting_.add(call);
     return true;
@@ -57,11 +59,16 @@ bool Server::accept(Call& call, bool again)
 /// none is ready.
 Connection* Server::next_connection() noexcept
 {
-    const auto rank = [](const auto& each) {
-        return std::tuple(!each->ready(), !each->filling(), each->in_flight());
-    };
-    const auto first = std::ranges::min_element(connections_, {}, rank);
-    return (*first)->ready() ? first->get() : nullptr;
+    Connection* best = nullptr;
+    for (const auto& each : connections_) {
+        if (each->ready() && each->filling()) {
+            return each.get();
+        }
+        if (each->ready() && (best == nullptr || each->in_flight() < best->in_flight())) {
+            best = each.get();
+        }
+    }
+    return best;
 }
 
 /// Sends the call again before it expires: by this server, or by the owner. A call that has expired

@@ -353,6 +353,22 @@ TEST_F(ClientTest, a_script_that_is_missing_when_its_text_is_sent_fails_its_call
     EXPECT_EQ(server.calls(), 2);
 }
 
+TEST_F(ClientTest, a_command_without_a_script_that_gets_NOSCRIPT_fails)
+{
+    struct Ping : redis::CommandCall {
+        Ping() : CommandCall(redis::plain_command({ "PING" })) {}
+        bool on_reply(const redisReply&) noexcept override { return true; }
+        void ended(redis::Fate why) noexcept override { fate = why; }
+        std::optional<redis::Fate> fate;
+    };
+    MockServer server([] { return ""; });
+    server.reply_to("PING", "-NOSCRIPT No matching script\r\n");
+    start_ready(options_to(server.port()));
+    Ping ping;
+    ASSERT_TRUE(client_->send(ping));
+    EXPECT_TRUE(loop_.run_until([&] { return ping.fate == redis::Fate::refused; }));
+}
+
 TEST_F(ClientTest, garbage_partial_replies_and_closed_connections_fail_only_calls)
 {
     for (const std::string& answer : std::initializer_list<std::string>{

@@ -71,7 +71,8 @@ TEST_F(
         fail_all(of, redis::Fate::overdue);
     }
     wait(of, 60ms);
-    EXPECT_EQ(of.client.messages.size(), 1U);
+    EXPECT_LE(of.client.messages.size(), 10U);
+    EXPECT_GT(of.client.messages.size(), 1U) << "Redis may execute them, and answer late";
     settle();
     expect_over(of.holdings);
 }

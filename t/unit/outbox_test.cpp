@@ -21,10 +21,11 @@ TEST_F(OutboxTest, a_server_that_does_not_answer_delays_nothing_that_another_sho
         fail_all(of, redis::Fate::overdue);
         wait(of, 100ms);
     }
+    const std::size_t unanswered = of.client.messages.size();
     ask("FLUSHALL");
     of.holdings.restate(1);
     wait(of, 2ms);
-    ASSERT_EQ(of.client.messages.size(), 2U) << "one to each server";
+    ASSERT_EQ(of.client.messages.size(), unanswered + 1) << "the first server has not answered";
     answer(of, std::prev(of.client.messages.end()));
     EXPECT_EQ(remaining(), 2);
     of.requests.clear();
