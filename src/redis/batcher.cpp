@@ -147,7 +147,7 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
         if (record->script.by == Script::text) {
-            command.lacks(record->script.id);  // of several behind a proxy, this call's server does
+            command.lacks(record->script.id);  // another one of a proxy's may have got the text
         }
     }
     const BatchPart* part = calls.front()->part;

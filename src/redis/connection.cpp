@@ -115,6 +115,11 @@ void Connection::failed(Pipeline& pipeline, std::string_view reason, Loss loss) 
     }
 }
 
+void Connection::deadlines_passed() noexcept
+{
+    contained([this] { finish_move(); });
+}
+
 void Connection::connect()
 {
     if (usable()) {
@@ -306,9 +311,6 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     const milliseconds now = loop_.now();
     const std::string told = options_.password.lost(reason, now);
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
-    if (loss == Loss::silent) {
-        command_.lacks_all();  // NOSCRIPT would not have come either
-    }
     handshake_.name_again(connecting && loss != Loss::good);
     // `reason` may be text of hiredis's context, which is freed last.
     const auto pipeline = std::exchange(pipeline_, nullptr);

@@ -126,8 +126,8 @@ private:
     void timed_out(const PendingCall& record) noexcept override
     {
         owner_.call_timed_out(record.call->request_count(), record.sent);
-        end_of_turn_->want();  // it may have been the last one that a move waits for
     }
+    void deadlines_passed() noexcept override;
     void progressed() noexcept override;
 
     bool draining() const noexcept { return state_ == State::moving || state_ == State::leaving; }

@@ -76,6 +76,9 @@ void Pipeline::check_deadlines() noexcept
         record.release()->overdue(record);
         return open();
     });
+    if (open()) {
+        owner_.deadlines_passed();
+    }
     if (!open() || in_flight_.empty()) {
         return;
     }

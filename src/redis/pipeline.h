@@ -27,6 +27,8 @@ public:
     virtual void replied(Pipeline& pipeline, const redisReply& reply) noexcept = 0;
     /// A call has timed out, which fails then.
     virtual void timed_out(const PendingCall& record) noexcept = 0;
+    /// The calls whose deadlines have passed have ended.
+    virtual void deadlines_passed() noexcept = 0;
 };
 
 /// One socket, from the attempt to connect until it is closed, and the calls that are written to

@@ -46,14 +46,7 @@ try {
     lacking_.at(static_cast<std::size_t>(script)) = true;
     return true;
 } catch (const std::exception&) {
-    return false;  // also out of memory
-}
-
-void CommandBuffer::lacks_all() noexcept
-try {
-    lacking_.assign(scripts_.size(), true);
-} catch (const std::exception&) {
-    // Out of memory: a NOSCRIPT says it.
+    return false;
 }
 
 }  // namespace ratelimit::redis

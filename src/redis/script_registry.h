@@ -16,9 +16,9 @@ enum class Added : std::uint8_t {
 };
 
 /// The scripts that a client may call. A command names its script by the digest (EVALSHA). If the
-/// server does not have it (NOSCRIPT), the next command has the text (EVAL), which goes to the
-/// server of its keys through any proxy, and loads the script. Redis 7.4 and later keep the 500
-/// such scripts that were used last.
+/// server does not have it (NOSCRIPT), the calls are sent again, and the next command of the script
+/// has the text (EVAL), which goes to the server of its keys through any proxy, and loads the
+/// script. Redis 7.4 and later keep the 500 such scripts that were used last.
 class ScriptRegistry {
 public:
     /// Scripts that are chosen by clients, at most.
@@ -42,17 +42,16 @@ private:
     std::size_t chosen_ = 0;
 };
 
-/// ScriptArguments with the scripts of a client, for one connection: it knows which of them the
+/// ScriptArguments with the scripts of a client, for one connection: it notes which of them the
 /// server lacks.
 class CommandBuffer final : public ScriptArguments {
 public:
     /// `scripts` must outlive this object.
     explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
 
-    /// The server lacks this script: the next command of it has the text. False: it is none.
+    /// The server lacks this script: the next command of it has the text. False: it is none, or
+    /// there is no memory.
     bool lacks(ScriptId script) noexcept;
-    /// The server may lack any script.
-    void lacks_all() noexcept;
     /// Throws if the registry does not have the script: nothing is written then.
     void begin_script(ScriptId script, ArgumentCount count)
     {

@@ -9,16 +9,17 @@
 namespace ratelimit::redis {
 
 /// How many owed messages to one server may be in flight at one time: as many as it answers in
-/// time, but at least a few: it executes also what it answers late. As TCP's slow start (RFC 5681):
-/// little at first, twice as much when as much was answered, and half as much after a timeout. So
-/// workers that owe much do not keep Redis from their checks, however many they are.
+/// time. As TCP's slow start (RFC 5681): little at first, twice as much when as much was answered,
+/// and half as much after a timeout. So workers that owe much do not keep Redis from their checks.
+/// A few are always in flight, in one command: Redis also executes messages that it answers late.
 class SendWindow {
 public:
-    /// A connection was lost: begins with a quarter of the size.
+    /// A connection was lost: begins with a quarter of the size, but not below `first` if it was
+    /// above.
     void restart() noexcept
     {
         not_before_ = milliseconds{ 0 };
-        resize(size_ / 4);
+        resize(std::max(std::min(size_, first), size_ / 4));
     }
 
     bool empty() const noexcept { return in_flight_ == 0; }
@@ -37,28 +38,29 @@ public:
     {
         --in_flight_;
         if (how == Ended::answered && ++answered_ >= size_) {
-            resize(2 * size_);
+            resize(std::min(2 * size_, most));
         } else if (how == Ended::timed_out && now >= next_shrink_) {
             next_shrink_ = now + between_shrinks;  // others of the same burst time out with it
-            resize(size_ / 2);
+            resize(std::max(size_ / 2, least));
         } else if (how == Ended::failed) {
             not_before_ = now + after_failure;
         }
     }
 
 private:
-    static constexpr std::size_t least = 10;  // also the first
+    static constexpr std::size_t least = 4;
+    static constexpr std::size_t first = 10;
     static constexpr std::size_t most = 200;
     static constexpr milliseconds between_shrinks{ 100 };
     static constexpr milliseconds after_failure{ 10 };
 
     void resize(std::size_t size) noexcept
     {
-        size_ = std::clamp(size, least, most);
+        size_ = size;
         answered_ = 0;
     }
 
-    std::size_t size_ = least;
+    std::size_t size_ = first;
     std::size_t answered_ = 0;  // since it has this size
     std::size_t in_flight_ = 0;
     milliseconds next_shrink_{ 0 };

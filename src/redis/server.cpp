@@ -3,7 +3,6 @@
 #include "redis/error_table.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 namespace ratelimit::redis {
@@ -59,16 +58,17 @@ bool Server::accept(Call& call, bool again)
 /// none is ready.
 Connection* Server::next_connection() noexcept
 {
-    Connection* best = nullptr;
-    for (const auto& each : connections_) {
-        if (each->ready() && each->filling()) {
-            return each.get();
-        }
-        if (each->ready() && (best == nullptr || each->in_flight() < best->in_flight())) {
-            best = each.get();
+    if (filling_ != nullptr && filling_->ready() && filling_->filling()) {
+        return filling_;
+    }
+    filling_ = nullptr;
+    for (const auto& connection : connections_) {
+        if (connection->ready()
+            && (filling_ == nullptr || connection->in_flight() < filling_->in_flight())) {
+            filling_ = connection.get();
         }
     }
-    return best;
+    return filling_;
 }
 
 /// Sends the call again before it expires: by this server, or by the owner. A call that has expired

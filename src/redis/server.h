@@ -202,6 +202,7 @@ private:
     CircuitBreaker lateness_;
     ServerClock clock_;
     std::vector<std::unique_ptr<Connection>> connections_;
+    Connection* filling_ = nullptr;  // the connection of the last call
     WaitingCalls waiting_;
     Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
