@@ -1,5 +1,6 @@
 # The denial cache: a key that Redis refuses is refused without Redis for as long as Redis would refuse it.
 
+use Chaos::Clock;
 use Ratelimit::Test;
 use Time::HiRes qw(time);
 
@@ -29,35 +30,36 @@ sub checks_during {
     return $redis->calls('evalsha') - $before;
 }
 
-# A refusal is remembered for five seconds. On a slow machine these end: then what counts on them is done again, with
-# another number. The code calls its second argument before the refusal. Returns what the code returns.
-sub within_five_seconds {
-    my ($code) = @_;
-    for my $try (1 .. 10) {
-        my $began;
-        my @seen = $code->($try, sub { $began = time });
-        return @seen if time - $began < 4.9;
-    }
-    die "five seconds were never enough\n";
+# A refusal is remembered for five seconds, which may not be enough for a slow machine. Returns a function that sets the
+# node's clock back to the time of this call.
+sub time_stops {
+    my ($clock) = @_;
+    my ($since, $stepped) = (time, 0);
+    return sub {
+        my $step = $since - time - $stepped;
+        $clock->step($step);
+        $stepped += $step;
+    };
 }
 
 sub remaining { my ($node, $path) = @_; return $node->get($path)->header('X-RateLimit-Remaining') }
 
 subtest 'a refused flood does not reach Redis, on any worker' => sub {
     for my $algorithm (@algorithms) {
+        my $clock = Chaos::Clock->new(passes => 1);
         my $node = cached_node(zone => "rate=3r/d algorithm=$algorithm "
                 . ($algorithm =~ /gcra|leaky/ ? 'burst=2' : ''),
-            limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '', workers => 2);
-        is_deeply [map { decision($node, '/') } 1 .. 5],
-            [('200 redis') x 3, '429 redis', '429 cache'], $algorithm;
-        my ($checks, @statuses) = within_five_seconds(sub {
-            my ($try, $begin) = @_;
-            my $path = "/?k=flood$try";
-            $begin->();
-            decision($node, $path) for 1 .. 4;
-            my @seen;
-            return (checks_during($node->{redis}, sub { @seen = burst($node->port, $path, 500, 50) }), @seen);
+            limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '', workers => 2, environment => $clock->environment);
+        is_deeply [map { decision($node, '/') } 1 .. 4], [('200 redis') x 3, '429 redis'], $algorithm;
+        my $set_back = time_stops($clock);
+        my @statuses;
+        my $checks = checks_during($node->{redis}, sub {
+            for (1 .. 10) {
+                $set_back->();
+                push @statuses, burst($node->port, '/', 50, 50);
+            }
         });
+        is decision($node, '/'), '429 cache';
         is $checks, 0, '500 more requests send no check';
         is scalar(grep { $_ == 429 } @statuses), 500, 'and all are refused';
         is decision($node, '/?k=other'), '200 redis', 'other keys are checked in Redis';
@@ -197,22 +199,20 @@ subtest 'with cache=off every request is checked in Redis' => sub {
 subtest 'cached refusals survive a reload, unless it changes what they depend on' => sub {
     my ($redis, $other) = (redis(), redis());
     my $zone = 'rate=2r/d algorithm=fixed_window';
-    my $node = cached_node(redis => $redis, zone => $zone, workers => 2);
+    my $clock = Chaos::Clock->new(passes => 1);
+    my $node  = cached_node(redis => $redis, zone => $zone, workers => 2, environment => $clock->environment);
     my $reload_with = sub {
         my (%new) = @_;
         my %options = (redis => $redis, zone => $zone, %new);
         $node->configure(http => Ratelimit::Test::http_lines(%options));
         $node->reload(gone => 1);
     };
-    decision($node, '/') for 1 .. 4;
-    my @kept = within_five_seconds(sub {
-        my ($try, $begin) = @_;
-        $begin->();
-        my @before = map { decision($node, "/?k=kept$try") } 1 .. 4;
-        $reload_with->();
-        return (@before, map { decision($node, "/?k=kept$try") } 1 .. 3);
-    });
-    is_deeply \@kept, [('200 redis') x 2, '429 redis', ('429 cache') x 4], 'the same configuration';
+    is_deeply [map { decision($node, '/') } 1 .. 3], [('200 redis') x 2, '429 redis'];
+    my $set_back = time_stops($clock);
+    is decision($node, '/'), '429 cache';
+    $reload_with->();
+    $set_back->();
+    is decision($node, '/'), '429 cache', 'the same configuration' for 1 .. 3;
     for (
         ['rate',   '200 redis', zone  => 'rate=9r/d algorithm=fixed_window'],
         ['window',        '200 redis', zone  => 'rate=2r/1007s algorithm=fixed_window'],
@@ -314,53 +314,48 @@ subtest 'with several limits, a cached refusal of one counts nothing in any' => 
 
 subtest 'cached refusals hold while Redis is unavailable, and are dropped when it returns' => sub {
     my $redis = redis();
-    my $node = cached_node(redis => $redis, zone => 'rate=1r/d', workers => 2);
-    my $cycles = 0;
-    my @held = within_five_seconds(sub {
-        my ($try, $begin) = @_;
-        $redis->start if $cycles;
-        $node->wait_for_log(qr/is up/, 2 * ++$cycles);    # both workers
-        $begin->();
-        my @before = map { decision($node, "/?k=held$try") } 1 .. 3;
-        $redis->stop('KILL');
-        $node->wait_for_log(qr/is away/, 2 * $cycles);
-        return (@before, map { decision($node, "/?k=held$try") } 1 .. 5);
-    });
-    is_deeply \@held, ['200 redis', '429 redis', ('429 cache') x 6], 'a cached key';
+    my $clock = Chaos::Clock->new(passes => 1);
+    my $node  = cached_node(redis => $redis, zone => 'rate=1r/d', workers => 2, environment => $clock->environment);
+    $node->wait_for_log(qr/is up/, 2);    # both workers
+    is_deeply [map { decision($node, '/?k=held') } 1 .. 2], ['200 redis', '429 redis'];
+    my $set_back = time_stops($clock);
+    is decision($node, '/?k=held'), '429 cache';
+    $redis->stop('KILL');
+    $node->wait_for_log(qr/is away/, 2);
+    $set_back->();
+    is decision($node, '/?k=held'), '429 cache', 'a cached key' for 1 .. 5;
     is $node->get('/?k=other')->header('X-Status'), 'FAILED_OPEN', 'another key';
     $redis->start;
-    $node->wait_for_log(qr/is up/, 2 + 2 * $cycles);
-    is_deeply [map { decision($node, "/?k=held$_") } (1) x 3], ['200 redis', '429 redis', '429 cache'],
+    $node->wait_for_log(qr/is up/, 4);
+    $set_back->();
+    is_deeply [map { decision($node, '/?k=held') } 1 .. 3], ['200 redis', '429 redis', '429 cache'],
         'the restarted Redis, which has no data, decides';
 };
 
 subtest 'on a ring, a server\'s return drops its own cached refusals only' => sub {
     my @servers = map { redis() } 1 .. 2;
-    my $node = cached_node(redis => $servers[0], zone => 'rate=1r/d',
-        block => 'server ' . $servers[1]->addr . ';');
-    my @seen = within_five_seconds(sub {
-        my ($try, $begin) = @_;
-        my %key_on;
-        for my $key (map { "$try-$_" } 1 .. 20) {
-            decision($node, "/?k=$key");
-            $key_on{ $servers[0]->cmd('EXISTS', "rl:test:{k$key}") ? 0 : 1 } = $key;
-        }
-        my @paths = map { "/?k=$key_on{$_}" } 0, 1;
-        $begin->();
-        my @seen = map { decision($node, $_) } (@paths) x 2;
-        $_->stop('KILL') for @servers;
-        $node->wait_for_log(qr/is away/, 2 * $try);
-        for my $i (0, 1) {
-            push @seen, decision($node, $paths[$i]);
-            $servers[$i]->start;
-            $node->wait_for_log(qr/at \Q@{[ $servers[$i]->addr ]}\E is up/, 1 + $try);
-            push @seen, decision($node, $paths[$i]);
-        }
-        return @seen;
-    });
-    is_deeply [@seen[0 .. 3]], [('429 redis') x 2, ('429 cache') x 2];
-    is_deeply [@seen[4, 6]], [('429 cache') x 2], 'cached while its server is unavailable';
-    is_deeply [@seen[5, 7]], [('200 redis') x 2], 'Redis decides when its server is up again';
+    my $clock = Chaos::Clock->new(passes => 1);
+    my $node  = cached_node(redis => $servers[0], zone => 'rate=1r/d',
+        block => 'server ' . $servers[1]->addr . ';', environment => $clock->environment);
+    my %key_on;
+    for my $key (1 .. 20) {
+        decision($node, "/?k=$key");
+        $key_on{ $servers[0]->cmd('EXISTS', "rl:test:{k$key}") ? 0 : 1 } = $key;
+    }
+    my @paths = map { "/?k=$key_on{$_}" } 0, 1;
+    is_deeply [map { decision($node, $_) } @paths], [('429 redis') x 2];
+    my $set_back = time_stops($clock);
+    is_deeply [map { decision($node, $_) } @paths], [('429 cache') x 2];
+    $_->stop('KILL') for @servers;
+    $node->wait_for_log(qr/is away/, 2);
+    for my $i (0, 1) {
+        $set_back->();
+        is decision($node, $paths[$i]), '429 cache', 'cached while its server is unavailable';
+        $servers[$i]->start;
+        $node->wait_for_log(qr/at \Q@{[ $servers[$i]->addr ]}\E is up/, 2);
+        $set_back->();
+        is decision($node, $paths[$i]), '200 redis', 'Redis decides when its server is up again';
+    }
 };
 
 subtest 'a key whose request was refunded is not refused for long' => sub {

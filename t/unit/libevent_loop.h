@@ -36,6 +36,7 @@ public:
     milliseconds look_up_takes{ 1 };
     bool has_resolver = true;  // false: only unknown names are looked up
     bool has_room = true;      // false: no connection can be made
+    std::chrono::microseconds longest_step{ 5000 };
 
     /// Runs until the condition holds; false if it did not within `longest`.
     bool run_until(
@@ -45,7 +46,6 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
     static constexpr milliseconds turn{ 2 };
-    static constexpr milliseconds longest_step{ 5 };
 
     event_base* base_;
     mutable Clock::time_point read_ = Clock::now();

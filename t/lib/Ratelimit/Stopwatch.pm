@@ -6,7 +6,7 @@ package Ratelimit::Stopwatch;
 use strict;
 use warnings;
 
-use List::Util qw(max sum0);
+use List::Util qw(sum0);
 use Test::More ();
 use Time::HiRes qw(time);
 
@@ -21,24 +21,23 @@ sub stopwatch {
 # Seconds since the start.
 sub elapsed { return time - $_[0]{began} }
 
-# For how many seconds since the start each process waited.
+# For how many seconds since the start each process waited. All together count, since one may wait for another.
 sub waits {
     my ($self) = @_;
     my %now = read_waits();
     return map { $now{$_} - ($self->{waits}{$_} // 0) } keys %now;
 }
 
-# Whether to give up waiting for what should take $seconds: not for as long as processes waited, all together, since one
-# may wait for another. However busy the machine is, five times as long is the most.
+# Whether to give up waiting for what should take $seconds. However busy the machine is, five times as long is the most.
 sub is_over {
     my ($self, $seconds) = @_;
     my $elapsed = $self->elapsed;
     return 0 if $elapsed <= $seconds;
-    return $elapsed > 5 * $seconds || $elapsed - sum0($self->waits) > $seconds;
+    return $elapsed > 5 * $seconds || $self->net > $seconds;
 }
 
-# Seconds since the start, without those for which the process waited that waited longest.
-sub net { my ($self) = @_; return $self->elapsed - max($self->waits) }
+# Seconds since the start, without those for which processes waited.
+sub net { my ($self) = @_; return $self->elapsed - sum0($self->waits) }
 
 # A test: so few seconds have passed.
 sub within {
@@ -46,7 +45,7 @@ sub within {
     my ($elapsed, $net) = ($self->elapsed, $self->net);
     local $Test::Builder::Level = $Test::Builder::Level + 1;
     my $is_within = Test::More::ok($net < $seconds, $what);
-    Test::More::diag(sprintf '%.3f s, and %.3f s without the time for which a process waited', $elapsed, $net) if !$is_within;
+    Test::More::diag(sprintf '%.3f s, and %.3f s without the time for which processes waited', $elapsed, $net) if !$is_within;
     return $is_within;
 }
 
