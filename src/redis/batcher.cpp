@@ -146,13 +146,11 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
 {
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
-        if (record->script.by == Script::text) {
-            command.lacks(record->script.id);  // another one of a proxy's may have got the text
-        }
+        command.use_text_of(record->missed);  // another server of a proxy's may have got the text
     }
     const BatchPart* part = calls.front()->part;
     part == nullptr ? calls.front()->call->write(command) : write_batch(calls, *part, command);
-    calls.front()->script = command.script();
+    calls.front()->by_digest = command.take_by_digest();
 }
 
 bool deliver(

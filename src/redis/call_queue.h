@@ -22,8 +22,9 @@ struct PendingCall : FromFreeList<PendingCall> {
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;
-    NamedScript script{};  // of the command that it begins; by text: its next command has it, too
-    bool alone = false;    // shares no command: Redis refused the one that it shared
+    ScriptId by_digest = ScriptId::none;  // what its command names so, if it begins one
+    ScriptId missed = ScriptId::none;     // its next command has the text
+    bool alone = false;                   // shares no command: Redis refused the one that it shared
     Kind kind = Kind::call;
     bool timed_out = false;
     PendingCall* next = nullptr;

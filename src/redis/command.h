@@ -33,12 +33,6 @@ struct ArgumentCount {
 /// What names a script in a command: EVALSHA its digest, EVAL its text.
 enum class Script : std::uint8_t { digest, text };
 
-/// The script that a command calls, and how it names it.
-struct NamedScript {
-    ScriptId id = ScriptId::none;
-    Script by = Script::digest;
-};
-
 /// Writes one EVALSHA or EVAL as RESP into a buffer that is reused: begin, then each key, then each
 /// arg, as many as `count` says. Binary-safe.
 class ScriptArguments {

@@ -144,7 +144,7 @@ void Connection::finish_move()
 /// Connects to the server's current address. No caller may be waiting for a call in flight.
 void Connection::restart()
 {
-    state_ = State::pausing;
+    state_ = State::unconnected;
     const auto pipeline = std::exchange(pipeline_, nullptr);
     if (pipeline != nullptr && !silent_.keep(pipeline)) {
         pipeline->close();
@@ -277,15 +277,15 @@ void Connection::answered_with_error(
     if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
-    const NamedScript script = answered.front()->script;
-    const bool missed = rule.loads && script.by == Script::digest && command_.lacks(script.id);
+    const ScriptId script = answered.front()->by_digest;
+    const bool missed = rule.loads && command_.use_text_of(script);
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         Call* const call = record.call;
         if (call != nullptr && !record.timed_out && (alone || missed || behind)) {
             record.keep_deadline();
             record.alone = record.alone || alone;
-            record.script = missed ? NamedScript{ script.id, Script::text } : record.script;
+            record.missed = missed ? script : record.missed;
             call->routing.written = call->routing.written && !behind;
             if (!(behind ? owner_.send_again(*record.end(), false) : send(record))) {
                 call->ended(Fate::refused);
@@ -310,7 +310,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
 {
     const milliseconds now = loop_.now();
     const std::string told = options_.password.lost(reason, now);
-    const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
+    const bool connecting = std::exchange(state_, State::unconnected) == State::connecting;
     handshake_.name_again(connecting && loss != Loss::good);
     // `reason` may be text of hiredis's context, which is freed last.
     const auto pipeline = std::exchange(pipeline_, nullptr);
@@ -328,7 +328,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     const bool elsewhere = ((connecting && address) || loss == Loss::refused)
         && owner_.address_failed(*this, told, loss);
     const bool at_once = proven || loss == Loss::good || elsewhere;
-    state_ = at_once ? State::returning : State::pausing;
+    state_ = at_once ? State::returning : State::unconnected;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
     try {
         owner_.connection_lost(*this, told, loss, elsewhere);
@@ -346,7 +346,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
 
 void Connection::close() noexcept
 {
-    state_ = State::pausing;
+    state_ = State::unconnected;
     connect_timer_->stop();
     silent_.close_all();
     CallQueue calls;

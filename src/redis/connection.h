@@ -114,10 +114,10 @@ private:
     enum class State : std::uint8_t {
         connecting,  // until the handshake is done
         ready,
-        moving,     // until no caller waits for a reply; then connects to the new address
-        leaving,    // the same, but the server cannot be used any longer; then is lost
-        returning,  // connects again in the loop's next turn
-        pausing,  // before the next attempt, or closed; also while the calls of a lost pipeline end
+        moving,       // until no caller waits for a reply; then connects to the new address
+        leaving,      // the same, but the server cannot be used any longer; then is lost
+        returning,    // connects again in the loop's next turn
+        unconnected,  // closed, or lost and not yet trying again
     };
 
     void connected(Pipeline& pipeline) noexcept override;
@@ -175,7 +175,7 @@ private:
     const Endpoint& server_;
     const ServerOptions& options_;
     ConnectionOwner& owner_;
-    State state_ = State::pausing;
+    State state_ = State::unconnected;
     unsigned times_ready_ = 0;
     std::string address_;                   // of the last attempt
     bool moved_ = false;                    // away from an address where it was ready

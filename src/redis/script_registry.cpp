@@ -40,8 +40,11 @@ ScriptId ScriptRegistry::add(std::string text, Added why)
     return static_cast<ScriptId>(scripts_.size() - 1);
 }
 
-bool CommandBuffer::lacks(ScriptId script) noexcept
+bool CommandBuffer::use_text_of(ScriptId script) noexcept
 try {
+    if (script == ScriptId::none) {
+        return false;
+    }
     lacking_.resize(std::max(lacking_.size(), scripts_.size()));
     lacking_.at(static_cast<std::size_t>(script)) = true;
     return true;

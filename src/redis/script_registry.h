@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ratelimit::redis {
@@ -49,36 +50,30 @@ public:
     /// `scripts` must outlive this object.
     explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
 
-    /// The server lacks this script: the next command of it has the text. False: it is none, or
+    /// The next command of this script has its text: the server lacks it. False: it is none, or
     /// there is no memory.
-    bool lacks(ScriptId script) noexcept;
+    bool use_text_of(ScriptId script) noexcept;
     /// Throws if the registry does not have the script: nothing is written then.
     void begin_script(ScriptId script, ArgumentCount count)
     {
         const auto& [text, digest, first] = scripts_.at(script);
         const auto index = static_cast<std::size_t>(script);
         const bool by_text = index < lacking_.size() && lacking_[index];
-        script_ = { script, by_text ? Script::text : Script::digest };
         if (by_text) {
             lacking_[index] = false;
             begin(Script::text, text, count);
         } else {
+            by_digest_ = script;
             begin(Script::digest, { digest.data(), digest.size() }, count);
         }
     }
-
-    void whole(std::string_view command)
-    {
-        script_ = {};
-        ScriptArguments::whole(command);
-    }
-    /// Of the last command.
-    NamedScript script() const noexcept { return script_; }
+    /// The script that the last command names by its digest, if it does. Can be taken once.
+    ScriptId take_by_digest() noexcept { return std::exchange(by_digest_, ScriptId::none); }
 
 private:
     const ScriptRegistry& scripts_;
     std::vector<bool> lacking_;  // by ScriptId
-    NamedScript script_;
+    ScriptId by_digest_ = ScriptId::none;
 };
 
 }  // namespace ratelimit::redis
