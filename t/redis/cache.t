@@ -1,5 +1,8 @@
 # The denial cache: a key that Redis refuses is refused without Redis for as long as Redis would refuse it.
 
+use FindBin;
+use lib "$FindBin::Bin/../chaos";
+
 use Chaos::Clock;
 use Ratelimit::Test;
 use Time::HiRes qw(time);

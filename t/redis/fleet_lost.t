@@ -124,8 +124,10 @@ subtest 'requests that passed without a decision are shown apart, during an outa
     is $sum->($fleet->($nodes[0]), 'undecided'), 0, 'none';
     $redis->stop('KILL');
     is $_->status('/?k=a'), 200, 'open' for (@nodes) x 3;
-    my $alone = wait_until('this node alone', sub { my $now = $fleet->($nodes[0]); !$now->{fleet}{connected} && $now->{nodes}[0]{undecided} == 3 && $now });
-    is $sum->($alone, 'undecided'), 3, 'during it';
+    my $alone = wait_until('this node alone, and its history', sub {
+        my $now = $fleet->($nodes[0]);
+        !$now->{fleet}{connected} && $now->{nodes}[0]{undecided} == 3 && $sum->($now, 'undecided') == 3 && $now;
+    });
     is scalar @{ $alone->{history}{undecided} }, scalar @{ $alone->{history}{passed} };
     $redis->start;
     my $after = wait_until('both nodes', sub {
