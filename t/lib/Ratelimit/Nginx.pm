@@ -127,7 +127,9 @@ sub start {
         'nginx listens',
         sub {
             croak 'nginx ended: ' . $self->log unless alive($self->{pid});
-            return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->port);
+            # It writes this file when it listens at all its addresses.
+            return $self->file('nginx.pid') =~ /^\d+\n/
+                && IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->port);
         },
         30
     );
