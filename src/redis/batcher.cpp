@@ -146,7 +146,9 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
 {
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
-        command.use_text_of(record->missed);  // another server of a proxy's may have got the text
+        if (record->missed != ScriptId::none) {
+            command.use_text_of(record->missed);  // another server of a proxy's may have had it
+        }
     }
     const BatchPart* part = calls.front()->part;
     part == nullptr ? calls.front()->call->write(command) : write_batch(calls, *part, command);

@@ -42,9 +42,6 @@ ScriptId ScriptRegistry::add(std::string text, Added why)
 
 bool CommandBuffer::use_text_of(ScriptId script) noexcept
 try {
-    if (script == ScriptId::none) {
-        return false;
-    }
     lacking_.resize(std::max(lacking_.size(), scripts_.size()));
     lacking_.at(static_cast<std::size_t>(script)) = true;
     return true;

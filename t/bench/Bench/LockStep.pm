@@ -30,9 +30,9 @@ sub play {
             (syswrite $client, $text) // die "nginx closed a connection: $!\n";
         }
         my %open = map { $_ => ['', $clients[$_]] } 0 .. $#clients;
-        my $end = time + 120;
+        my $end = time + 600;
         while (%open) {
-            die "no response within two minutes\n" if time > $end;
+            die "no response within ten minutes\n" if time > $end;
             run_alone($nginx);
             for my $id (sort { $a <=> $b } keys %open) {
                 push @statuses, substr $open{$id}[0], length 'HTTP/1.1 ', 3 if is_whole($open{$id});
