@@ -150,7 +150,10 @@ subtest 'a master that is killed under load is replaced' => sub {
     $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/, 2);
     $load->wait_for_more(50);
     check_load($load);
-    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 2, 'each worker logs one line about the dead master';
+    # A sentinel that does not yet know the new master may name the old one again.
+    my $named = $node->count_log(qr/master main is at \Q@{[ $old->addr ]}\E/);
+    cmp_ok $named, '>=', 2;
+    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), $named, 'each worker logs one line about the dead master';
 };
 
 subtest 'users with the rights of doc/operations.md have every right that sentinels and masters need' => sub {
