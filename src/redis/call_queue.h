@@ -22,8 +22,8 @@ struct PendingCall : FromFreeList<PendingCall> {
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;
-    ScriptId by_digest = ScriptId::none;  // what its command names so, if it begins one
-    ScriptId missed = ScriptId::none;     // its next command has the text
+    ScriptId by_digest = ScriptId::none;  // its command's script, if it is the first
+    ScriptId missed = ScriptId::none;     // its commands have this script's text
     bool alone = false;                   // shares no command: Redis refused the one that it shared
     Kind kind = Kind::call;
     bool timed_out = false;
